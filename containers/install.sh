@@ -20,7 +20,7 @@ if [ -z "$(own)" ]; then
 fi
 python3 -m venv /opt/dflash
 /opt/dflash/bin/python -m pip install -q --no-cache-dir --find-links dist "$(own)"
-# pip and the tests of other packages are not needed any more.
+# pip and the tests of other packages are not needed any more. The compiled modules (__pycache__) are: the image's user
+# could not write them, and every start would compile them again.
 /opt/dflash/bin/python -m pip uninstall -qy pip setuptools
-find /opt/dflash -name __pycache__ -prune -exec rm -rf {} +
 find /opt/dflash -type d -name tests -path '*/numpy/*' -prune -exec rm -rf {} +

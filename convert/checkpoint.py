@@ -62,7 +62,7 @@ class Checkpoint:
                 f"{directory} is not a directory",
                 hint="give the directory that holds config.json and the safetensors files",
             )
-        config = _json_object(directory / _CONFIG)
+        config = read_config(directory)
         tensors: dict[str, StoredTensor] = {}
         for tensor in _stored(directory):
             name = tensor.name.removeprefix(_PREFIX)
@@ -84,6 +84,11 @@ class Checkpoint:
                 raise ConvertError(f"tensor {packaging.renamed(name)!r} is there twice, also as {name!r}", field=name)
         tensors = {name: tensor for name, tensor in tensors.items() if not packaging.drops(name, tensors)}
         return Checkpoint(self.directory, self.config, tensors, self.mask_token)
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """The checkpoint's `config.json`. Raises ConvertError."""
+    return _json_object(directory / _CONFIG)
 
 
 def _mask_embedding(path: Path) -> tuple[int, StoredTensor]:

@@ -82,7 +82,7 @@ class DrafterConfig(Architecture):
         keys = Keys(gemma4.settings(config) if packaging.is_gemma4 else config)
         warnings: list[str] = []
         n_layer = keys.integer("num_hidden_layers", maximum=512)  # LLAMA_MAX_LAYERS
-        n_embd = _width(keys, target)
+        n_embd = check_width(keys, target)
         n_head, n_head_kv, head_dim = _heads(keys, n_embd)
         _compare_depth(keys, packaging.depth_key, target, warnings)
         n_vocab_stored, n_vocab_draft = _vocabulary(keys, target, warnings)
@@ -126,8 +126,8 @@ class DrafterConfig(Architecture):
         )
 
 
-def _width(keys: Keys, target: Target) -> int:
-    """Width of the residual stream, which must be that of the target and of its taps."""
+def check_width(keys: Keys, target: Target) -> int:
+    """Width of the residual stream, which must be that of the target and of its taps. Raises ConvertError."""
     n_embd = keys.integer("hidden_size")
     if n_embd != target.n_embd:
         raise unfit("hidden_size", n_embd, f"{target.arch}.embedding_length", target.n_embd)

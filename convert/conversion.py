@@ -16,11 +16,12 @@ from dflash_local.errors import ConvertError
 
 from . import assistant
 from .assistant import AssistantConfig
-from .checkpoint import MASK_EMBEDDING, Checkpoint
-from .config import DrafterConfig
+from .checkpoint import MASK_EMBEDDING, Checkpoint, read_config
+from .config import DrafterConfig, check_width
 from .gguf_metadata import Value, string, u32
 from .gguf_parts import part_paths
-from .names import IGNORED, metadata, tensors
+from .keys import Keys
+from .names import IGNORED, OPTIONAL, metadata, tensors, without_head
 from .outtypes import Outtype, RowQuantizer, find_outtype, quantized
 from .packaging import recognise
 from .safetensors_file import StoredTensor
@@ -28,6 +29,7 @@ from .target import Target
 from .tensor_spec import TensorSpec
 from .writer import Chunks, OutputTensor, Progress, check_output, write_drafter
 
+_EMBEDDINGS, _HEAD = OPTIONAL["token_embd.weight"], OPTIONAL["output.weight"]
 _CHUNK_ELEMENTS = 1 << 20  # quantizing takes about ten times a chunk's 4 MiB of float32
 
 Config = DrafterConfig | AssistantConfig
@@ -86,6 +88,16 @@ def check(directory: Path | str, target: Path | str) -> Config:
     return _understand(Checkpoint.open(Path(directory)), Target.read(Path(target)))[1]
 
 
+def check_config(directory: Path | str, target: Path | str) -> None:
+    """Raise the errors of `check` that `config.json` alone shows: another kind of drafter, or another width. For
+    weights whose names and shapes cannot be read before their end is there."""
+    config, model = read_config(Path(directory)), Target.read(Path(target))
+    if recognise(config, ()).is_assistant:
+        AssistantConfig.read(config, model)
+    else:
+        check_width(Keys(config), model)
+
+
 def exact_types(directory: Path | str, target: Path | str) -> tuple[str, str | None]:
     """The `outtype` and `fc_type` with which `convert` loses nothing. Reads only headers. Raises its errors."""
     checkpoint, _, specs = _understand(Checkpoint.open(Path(directory)), Target.read(Path(target)))
@@ -104,7 +116,7 @@ def _understand(checkpoint: Checkpoint, target: Target) -> tuple[Checkpoint, Con
     if packaging.is_assistant:
         settings = AssistantConfig.read(checkpoint.config, target)
         return checkpoint, settings, _match(checkpoint, settings.title, assistant.tensors(settings))
-    config = DrafterConfig.read(checkpoint.config, target, checkpoint.tensors)
+    checkpoint, config = _without_lone_embeddings(checkpoint, target)
     if checkpoint.mask_token not in (None, config.mask_token):
         raise ConvertError(
             f"{MASK_EMBEDDING} is for token {checkpoint.mask_token}, but the mask token is {config.mask_token}",
@@ -112,6 +124,18 @@ def _understand(checkpoint: Checkpoint, target: Target) -> tuple[Checkpoint, Con
         )
     specs = (_as_stored(spec, checkpoint.tensors, config) for spec in tensors(config, checkpoint.tensors))
     return checkpoint, config, _match(checkpoint, config.title, specs)
+
+
+def _without_lone_embeddings(checkpoint: Checkpoint, target: Target) -> tuple[Checkpoint, DrafterConfig]:
+    """The checkpoint and its configuration; of embeddings without a head only a warning is left, as of a GGUF's."""
+    others = dict(checkpoint.tensors)
+    embeddings = None if _HEAD in others else others.pop(_EMBEDDINGS, None)
+    config = DrafterConfig.read(checkpoint.config, target, others)
+    if embeddings is None:
+        return checkpoint, config
+    _check_shape(embeddings, _EMBEDDINGS, (config.n_vocab_stored, config.n_embd))
+    warnings = (*config.warnings, without_head(_EMBEDDINGS))
+    return replace(checkpoint, tensors=others), replace(config, warnings=warnings)
 
 
 def _metadata(config: Config, target: Target, name: str) -> dict[str, Value]:
@@ -144,14 +168,17 @@ def _match(checkpoint: Checkpoint, title: str, wanted: Iterable[TensorSpec]) -> 
     for name, shape in sources.items():
         if name not in found:
             raise ConvertError(f"tensor {name!r} is missing", field=name, hint="download the whole checkpoint")
-        if found[name].shape != shape:
-            raise ConvertError(
-                f"tensor {name!r} has shape {list(found[name].shape)}, config.json and the target make it "
-                f"{list(shape)}",
-                field=name,
-            )
+        _check_shape(found[name], name, shape)
         found[name].check_dtype(integer=name == "d2t")
     return specs
+
+
+def _check_shape(tensor: StoredTensor, name: str, shape: tuple[int, ...]) -> None:
+    if tensor.shape != shape:
+        raise ConvertError(
+            f"tensor {name!r} has shape {list(tensor.shape)}, config.json and the target make it {list(shape)}",
+            field=name,
+        )
 
 
 def _as_stored(spec: TensorSpec, found: Mapping[str, StoredTensor], config: DrafterConfig) -> TensorSpec:

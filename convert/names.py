@@ -92,6 +92,12 @@ def _rope(config: DrafterConfig, target: Target) -> dict[str, Value | None]:
     return keys
 
 
+def without_head(embeddings: str) -> str:
+    """What to say of embeddings that are left out, because they come without a head: they are a copy of the target's,
+    and alone they would also become upstream's output head."""
+    return f"{embeddings} is left out: without a head of its own, the drafter uses the target's"
+
+
 # Tensors that drafting does not need, saved by speculators.
 IGNORED = frozenset({"t2d", "verifier_norm.weight", "verifier_lm_head.weight"})
 
@@ -126,7 +132,6 @@ def tensors(config: Architecture, found: Collection[str]) -> Iterator[TensorSpec
     yield norm("enc.output_norm", "hidden_norm", n_embd)
     yield norm("output_norm", "norm", n_embd)
     if "lm_head.weight" in found or config.n_vocab_draft < n_vocab:
-        # alone, an embedding would also become upstream's output head
         if "embed_tokens.weight" in found:
             yield matrix("token_embd", "embed_tokens", n_vocab, n_embd)
         yield matrix("output", "lm_head", config.n_vocab_draft, n_embd)

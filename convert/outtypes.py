@@ -109,13 +109,20 @@ def find_outtype(name: str, fc_type: str | None = None) -> Outtype:
 
 
 def quantized(rows: npt.NDArray[np.float32], kind: Type, name: str, ggml: RowQuantizer | None) -> npt.NDArray[Any]:
-    """Float32 rows of the tensor `name` in the type `kind`. Raises ConvertError if values are out of its range."""
+    """Float32 rows of the tensor `name` in the type `kind`. Raises ConvertError if values are out of its range, or no
+    numbers: a drafter with a single one may guess nothing, which no error would show."""
+    if not np.isfinite(rows).all():
+        raise ConvertError(
+            f"tensor {name!r} has values that are NaN or infinite in float32",
+            field=name,
+            hint="its weights are damaged: download them again, or ask who published them",
+        )
     if kind in _BELOW_8_BITS or kind == Type.Q5_1:
         assert ggml
         return ggml(kind, rows)
     with np.errstate(over="ignore"):
         data: npt.NDArray[Any] = quants.quantize(rows, kind)
-    if data.dtype == np.float16 and np.any(np.isinf(data) & np.isfinite(rows)):
+    if data.dtype == np.float16 and np.isinf(data).any():
         raise ConvertError(
             f"tensor {name!r} has values beyond float16's range", field=name, hint="use --outtype bf16 or f32"
         )

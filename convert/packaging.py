@@ -76,20 +76,25 @@ def _has(config: Mapping[str, Any], mark: str) -> bool:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A known kind of drafter that is not converted, and why. Any one of its marks is enough: a class name, a tensor
-    with the prefix or pattern, a key of config.json with one of the values (none: any value)."""
+    """A known kind of drafter that is not converted, and why. Any one of its marks is enough: a class name or a
+    pattern of them; a tensor with the prefix or pattern; a key of config.json with one of the values (none: any
+    value)."""
 
     name: str
     reason: str
     architectures: tuple[str, ...] = ()
+    class_pattern: str = ""
     tensors: tuple[str, ...] = ()
     pattern: str = ""
     key: str = ""
     values: tuple[Any, ...] = ()
 
+    def _fits(self, class_name: str) -> bool:
+        return bool(self.class_pattern and re.search(self.class_pattern, class_name))
+
     def mark(self, config: Mapping[str, Any], names: Collection[Any], found: Collection[str]) -> str | None:
         """The key or tensor that shows this kind; None: it is another."""
-        if any(name in self.architectures for name in names):
+        if any(name in self.architectures or self._fits(str(name)) for name in names):
             return "architectures"
         for place in (config, config.get("dflash_config")):
             value = place.get(self.key) if self.key and isinstance(place, dict) else None
@@ -102,6 +107,13 @@ class Refusal:
 
 
 _REFUSALS = (
+    Refusal(
+        "EAGLE",
+        "it drafts token by token; 'dflash-local bench --baseline eagle3=HEAD.gguf' measures it in upstream's server",
+        class_pattern=r"Eagle(?!2)",  # as LlamaForCausalLMEagle3 and Eagle3Speculator; Eagle2_5_VL is a model of images
+        key="speculators_model_type",
+        values=("eagle", "eagle3", "peagle"),
+    ),
     Refusal(
         "a drafter inside DeepSeek-V4",
         "its layers are DeepSeek-V4's own, saved with the target (dspark_* keys, mtp.* tensors)",

@@ -22,7 +22,7 @@ from .gemma4 import borrowed_scales
 from .gguf_metadata import INTEGERS, StoredGgufTensor, Value, array, boolean, f32, read_model, string, u32
 from .gguf_parts import part_paths
 from .kinds import DFlash2, DSpark, Kind
-from .names import ARCH, sources, tensors
+from .names import ARCH, sources, tensors, without_head
 from .published_taps import published_taps
 from .rope import Rope, yarn_scale
 from .target import MASK_TOKEN, Target
@@ -170,9 +170,8 @@ class _Reader:
                 raise ConvertError(what, field=name, hint=_WRONG_DIALECT)
             self.tensors[new] = tensor
         if "output.weight" not in self.tensors and "token_embd.weight" in self.tensors:
-            # alone, an embedding would also become the output head; it is a copy of the target's anyway
             del self.tensors["token_embd.weight"]
-            self.notes.append("token_embd.weight is left out: without a head of its own, the drafter uses the target's")
+            self.notes.append(without_head("token_embd.weight"))
 
     # ---- values, typed ----
 

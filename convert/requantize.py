@@ -14,8 +14,10 @@ from gguf.constants import GGML_QUANT_VERSION
 
 from dflash_local.errors import ConvertError, ModelError
 
+from .assistant import AssistantConfig
+from .config import DrafterConfig
 from .gguf_metadata import StoredGgufTensor, Value, read_model, u32
-from .kinds import KINDS
+from .kinds import KINDS, Kind
 from .names import ARCH
 from .outtypes import Outtype, RowQuantizer, quantized
 from .tensor_spec import TensorSpec
@@ -43,6 +45,34 @@ class ReducedHead:
     def of(cls, tokens: Iterable[int], target: Path) -> ReducedHead:
         """From tokens in any order."""
         return cls(tuple(sorted(set(tokens))), target)
+
+
+def check_source(checkpoint: Path, config: DrafterConfig | AssistantConfig, *, reduces: bool) -> None:
+    """Raise ConvertError if `requantize` would refuse what a conversion of this checkpoint writes, gigabytes later;
+    `reduces`: it is to have a reduced head."""
+    name = checkpoint.resolve().name
+    if isinstance(config, AssistantConfig):
+        raise ConvertError(
+            f"{name} is a {config.title}, and 'quantize' and --draft-vocab are for DFlash drafters",
+            field="architectures",
+            hint="'dflash-local convert --outtype TYPE' writes it in another type",
+        )
+    if reduces and config.n_vocab_draft < config.n_vocab:
+        raise _reduced_already(name)
+    if reduces and config.kind.needs_all_tokens:
+        raise _needs_all_tokens(name, config.kind, "architectures")
+
+
+def _reduced_already(name: str) -> ConvertError:
+    return ConvertError(f"{name} has a reduced vocabulary already", field=D2T, hint="give the whole drafter")
+
+
+def _needs_all_tokens(name: str, kind: Kind | type[Kind], field: str) -> ConvertError:
+    assert kind.needs_all_tokens
+    part = kind.needs_all_tokens[0]
+    return ConvertError(
+        f"{name} is a {kind.name} drafter, whose {part} needs all tokens", field=field, hint="leave out --draft-vocab"
+    )
 
 
 def requantize(
@@ -122,11 +152,10 @@ def _all_rows(stored: dict[str, StoredGgufTensor]) -> Iterator[tuple[str, _Rows]
 def _reduced(stored: dict[str, StoredGgufTensor], head: ReducedHead, name: str) -> Iterator[tuple[str, _Rows]]:
     """The drafter's tensors; those with rows for draft tokens have only the rows of `head.tokens`."""
     if D2T in stored:
-        raise ConvertError(f"{name} has a reduced vocabulary already", field=D2T, hint="give the whole drafter")
+        raise _reduced_already(name)
     for kind in KINDS:
-        part, tensor_name = kind.needs_all_tokens or ("", "")
-        if tensor_name in stored:
-            raise ConvertError(f"{name} is a {kind.name} drafter, whose {part} needs all tokens", field=tensor_name)
+        if kind.needs_all_tokens and (tensor := kind.needs_all_tokens[1]) in stored:
+            raise _needs_all_tokens(name, kind, tensor)
     projection = stored.get(OUTPUT) or stored.get(EMBEDDINGS) or _target_projection(head.target)
     if not head.tokens or not 0 <= head.tokens[0] <= head.tokens[-1] < projection.n_rows:
         raise ConvertError(f"the tokens must be of 0 to {projection.n_rows - 1}", field=D2T)

@@ -156,20 +156,20 @@ def yarn_scale(factor: float, mscale: float = 1.0) -> float:
 
 def _yarn(keys: Keys) -> Yarn:
     factor = keys.number("factor")
-    attention = keys.maybe_number("attention_factor")
-    mscale, mscale_all = keys.maybe_number("mscale"), keys.maybe_number("mscale_all_dim")
+    attention = None if keys.maybe_number("attention_factor") is None else keys.number("attention_factor")
+    mscale, mscale_all = _positive(keys, "mscale"), _positive(keys, "mscale_all_dim")
     if attention is None and mscale and mscale_all:
         attention = yarn_scale(factor, mscale) / yarn_scale(factor, mscale_all)
     return Yarn(
-        beta_fast=_turns(keys, "beta_fast"),
-        beta_slow=_turns(keys, "beta_slow"),
+        beta_fast=_positive(keys, "beta_fast"),
+        beta_slow=_positive(keys, "beta_slow"),
         attention_scale=None if attention is None else attention / yarn_scale(factor),
         truncate=keys.flag("truncate", True),
     )
 
 
-def _turns(keys: Keys, name: str) -> float | None:
-    """A bound of the ramp; as in transformers, 0 counts as absent."""
+def _positive(keys: Keys, name: str) -> float | None:
+    """A positive number; as in transformers, 0 counts as absent."""
     return keys.number(name) if keys.maybe_number(name) else None
 
 

@@ -32,7 +32,7 @@ _BYTES = (bytes, bytearray, memoryview)
 
 def checked(function: F) -> F:
     """Make a function refuse arguments of wrong types with a RequestError that names them. Elements of sequences are
-    checked too, except integers: those are token ids, often many, and the engine checks them."""
+    checked too, except where they may be integers: those are token ids, often many, and the engine checks them."""
     signature = inspect.signature(function)
     names = [name for name, parameter in signature.parameters.items() if parameter.annotation is not parameter.empty]
     various = {name for name in names if signature.parameters[name].kind in (2, 4)}  # *args, **options
@@ -64,7 +64,7 @@ def to_json(values: Mapping[str, object]) -> str:
     written: list[str] = []
     try:
         for name, value in values.items():
-            written.append(f"{json.dumps(name)}: {json.dumps(value)}")
+            written.append(f"{json.dumps(name)}: {json.dumps(value, allow_nan=False)}")
     except (TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"{name} must be JSON: {error}", param=name) from None
     return "{" + ", ".join(written) + "}"
@@ -125,12 +125,16 @@ def _fits(value: object, hint: Any, deep: bool) -> bool:
         kind = numbers.Integral if hint is int else numbers.Real
         return isinstance(value, kind) and not isinstance(value, bool)
     if origin is Sequence:
-        return _is_sequence(value) and (not deep or inner == (int,) or _all_fit(value, inner[0]))
+        return _is_sequence(value) and (not deep or _may_be_tokens(inner[0]) or _all_fit(value, inner[0]))
     if origin in (list, tuple, frozenset):
         return isinstance(value, origin)
     if origin is Callable:
         return callable(value)
     return isinstance(value, origin or hint)
+
+
+def _may_be_tokens(element: Any) -> bool:
+    return element is int or int in _parts(element)[1]
 
 
 def _is_sequence(value: object) -> bool:

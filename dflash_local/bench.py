@@ -23,7 +23,7 @@ from dflash_local.build.commit import running_commit
 from dflash_local.draft_options import Budget
 from dflash_local.errors import RequestError
 from dflash_local.keywords import SubmitChatKeywords
-from dflash_local.machine.hardware import this_machine
+from dflash_local.machine.hardware import default_threads, this_machine
 from dflash_local.stats import PHASES, EngineStats, tokens_per_second
 
 if TYPE_CHECKING:
@@ -478,7 +478,7 @@ def _environment(
     return {
         "machine": str(machine),
         "cores": machine.cores,
-        "threads": threads or machine.cores,
+        "threads": threads or default_threads(),
         "load": machine.load,
         "target": info["target"]["description"],
         "drafter": info["drafter"]["kind"] if info["drafter"] else "none",

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, overload
 
 from typing_extensions import Unpack
 
-from dflash_local.arguments import checked
+from dflash_local.arguments import check, checked
 from dflash_local.conversation import (
     CHAT_FIELDS,
     AnswerParser,
@@ -139,23 +139,25 @@ class Engine(Inspection):
     def tokenize_prompt(
         self, prompt: str | Sequence[str | int], media: Sequence[Medium] = (), *, add_special: bool = True
     ) -> Sequence[int]:
-        """`tokenize_parts` for a prompt: text that cannot fit is refused before it is tokenized.
+        """`tokenize_parts` for a prompt: one that cannot fit is refused before it is read.
 
         With `media`, a text in which the i-th marker (`abilities.marker`) stands for `media[i]`. The result is then a
         MediaPrompt, which `submit` takes; its rows of media are negative numbers.
 
         Raises:
-            ContextLengthError: the text has more tokens than a slot's context, however it is tokenized.
+            ContextLengthError: it has more tokens than a slot's context, however its text is tokenized.
             RequestError: the text has another number of markers; MediaError: the model does not read such media.
         """
-        texts = [prompt] if isinstance(prompt, str) else [part for part in prompt if isinstance(part, str)]
+        parts = [prompt] if isinstance(prompt, str) else prompt
+        texts = [part for part in parts if isinstance(part, str)]
+        n_least = len(parts) - len(texts)
         if sum(map(len, texts)) > _LONG_TEXT * self.n_ctx_slot:
-            n_least = sum(-(-len(text.encode("utf-8", "replace")) // self._longest_piece) for text in texts)
-            if n_least >= self.n_ctx_slot:
-                raise self._too_long(n_least, counted=False)
+            n_least += sum(-(-len(text.encode("utf-8", "replace")) // self.longest_piece) for text in texts)
+        if n_least >= self.n_ctx_slot:
+            raise self._too_long(n_least, counted=not texts)
         if media:
             return self._media_prompt(prompt, media, add_special)
-        return self.tokenize_parts(prompt, add_special=add_special)
+        return self._tokens_of("prompt", parts, add_special=add_special, parse_special=True)
 
     def _media_prompt(
         self, prompt: str | Sequence[str | int], media: Sequence[Medium], add_special: bool
@@ -177,13 +179,18 @@ class Engine(Inspection):
         self, parts: str | Sequence[str | int], *, add_special: bool = True, parse_special: bool = True
     ) -> list[int]:
         """Text, or a list of texts and token ids, as llama-server reads it; only text at the beginning gets BOS."""
-        if isinstance(parts, str):
-            parts = [parts]
+        parts = [parts] if isinstance(parts, str) else parts
+        return self._tokens_of("parts", parts, add_special=add_special, parse_special=parse_special)
+
+    def _tokens_of(self, name: str, parts: Sequence[str | int], *, add_special: bool, parse_special: bool) -> list[int]:
+        """The tokens of the argument `name`, whose elements nobody has checked yet."""
         tokens: list[int] = []
         for place, part in enumerate(parts):
             if isinstance(part, str):
                 tokens += self.tokenize(part, add_special=add_special and place == 0, parse_special=parse_special)
             else:
+                if type(part) is not int:
+                    check(f"{name}[{place}]", part, str | int)
                 tokens.append(part)
         return tokens
 
@@ -199,7 +206,7 @@ class Engine(Inspection):
         return [token for token in range(self.n_vocab) if self._native.token_is_eog(token)]
 
     @cached_property
-    def _longest_piece(self) -> int:
+    def longest_piece(self) -> int:
         """Bytes of the longest token."""
         return max(len(self._native.token_piece(token, True)) for token in range(self.n_vocab))
 

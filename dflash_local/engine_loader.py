@@ -13,7 +13,7 @@ from dflash_local.fenced_calls import fenced_template
 from dflash_local.lookup_corpus import read_corpus
 from dflash_local.machine import costs, tuning
 from dflash_local.machine.devices import warn_of_software_devices
-from dflash_local.machine.hardware import free_memory
+from dflash_local.machine.hardware import core_limit, free_memory
 from dflash_local.native import NativeEngine
 from dflash_local.plan.check import fitted
 
@@ -61,6 +61,7 @@ class EngineLoader:
         self.tuned = tuning.apply()  # before pass times are measured
         params = options.native_params()
         params["host_memory"] = options.host_memory or free_memory()
+        params["n_threads"] = options.n_threads or core_limit() or 0
         if self.template:
             params["chat_template"] = self.template
             log.info(

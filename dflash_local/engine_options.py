@@ -443,7 +443,7 @@ class EngineOptions:
         ),
     )
     mmap: bool = _option(True, help="map the files instead of reading them", native_type=c_bool, native_name="use_mmap")
-    mlock: bool = _option(False, help="keep the files in memory", native_type=c_bool, native_name="use_mlock")
+    mlock: bool = _option(False, help="keep the weights in memory", native_type=c_bool, native_name="use_mlock")
     host_memory: int = _option(0, help="bytes of free memory to assume; 0: as the system reports", native_type=c_uint64)
     fit: bool = _option(
         True,
@@ -464,7 +464,7 @@ class EngineOptions:
     )
     n_threads: int | None = _cost_option(
         help="CPU threads",
-        default_text="one for each physical core",
+        default_text="one for each physical core that may be used",
         native_type=c_int32,
         native_value=_number_or_default,
         flag=_flag(_MACHINE, "-t --threads", env="THREADS", metavar="N"),
@@ -513,7 +513,8 @@ class EngineOptions:
     accept: Accept = _option(
         "match",
         help="match: a seed gives the text of plain decoding; block: block verification (arXiv 2403.10444) of "
-        "chains, for drafters with a lattice (all kinds but DFlash and DFlare): the same distribution, other text",
+        "chains, for drafters with a lattice (all kinds but DFlash and DFlare), without quotations: the same "
+        "distribution, other text",
         native_type=c_int32,
         native_value=accept_rule,
         flag=_flag(_DRAFTING, "--accept", choices=get_args(Accept)),

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from queue import SimpleQueue
@@ -33,6 +34,8 @@ from dflash_local.throughput import StepCounts, Throughput
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 P = ParamSpec("P")
+
+_LAST_WORDS = 10.0  # seconds in which an RPC server should answer while the engine is closed
 
 
 class _Job(NamedTuple):
@@ -186,8 +189,23 @@ class Scheduler:
             self.native.interrupt()
         # A finalizer may run on the engine thread itself; then the memory is freed when the process ends.
         if threading.current_thread() is not self._thread:
-            self._thread.join()
-            self.native.destroy()
+            with self._impatience():
+                self._thread.join()
+                self.native.destroy()
+
+    @contextmanager
+    def _impatience(self) -> Iterator[None]:
+        """Hangs up if an RPC server hangs, which would be waited for without end."""
+        if not self.native.rpc_servers:
+            yield
+            return
+        timer = threading.Timer(_LAST_WORDS, self.native.hang_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def pieces(self, special: bool | frozenset[int]) -> Pieces:
         """Token bytes; the two common kinds are shared by all requests."""

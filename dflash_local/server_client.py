@@ -205,7 +205,7 @@ class ServerClient:
         message = said or f"{self.address} answered {status} {response.reason_phrase}".rstrip()
         wait = retry_after(headers)
         if status == 401:
-            hint: str | None = "give the key that the server wants: --api-key KEY"
+            hint: str | None = "give the key that the server wants: --api-key KEY, or LLAMA_API_KEY"
         elif wait is not None:
             hint = f"try again in {wait:.0f} s"
         else:

@@ -311,7 +311,7 @@ param(
         if ($Offline) { $options += '--no-index' }
         if ($Setup.Wheels -and -not $Setup.IsUrl) { $options += @('--find-links', $Setup.Wheels) }
         if ($Setup.Installer -eq 'uv') {
-            $null = Invoke-Quietly 'uv' (@('pip', 'install', '--python', $Program) + $options + $What)
+            $null = Invoke-Quietly 'uv' (@('pip', 'install', '--compile-bytecode', '--python', $Program) + $options + $What)
         } else {
             $pip = @('-I', '-m', 'pip', '--disable-pip-version-check', '--no-input', 'install')
             $null = Invoke-Quietly $Program ($pip + $options + $What)

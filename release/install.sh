@@ -157,15 +157,19 @@ uninstall() {
     if [ ! -f "$home/made-by-install.sh" ]; then
         fail "nothing that this script installed is in $home" "name the --prefix of the installation"
     fi
+    removed=$home
+    if is_ours; then
+        removed="$home and $link"
+    fi
     if [ -n "$dry_run" ]; then
-        say "would remove $home and $link"
+        say "would remove $removed"
         return
     fi
     if is_ours; then
         rm "$link"
     fi
     rm -rf "$home"
-    say "removed $home and $link"
+    say "removed $removed"
     say "kept: ${DFLASH_CACHE:-${XDG_CACHE_HOME:-${HOME:-}/.cache}/dflash-local} (builds, measured times) and models"
 }
 
@@ -544,7 +548,7 @@ install_packages() { # WHAT...
         *) set -- --find-links "$wheels" "$@" ;;
     esac
     if [ "$installer" = uv ]; then
-        run uv pip install --python "$environment/bin/python" "$@"
+        run uv pip install --compile-bytecode --python "$environment/bin/python" "$@"
     else
         run "$environment/bin/python" -I -m pip --disable-pip-version-check --no-input install "$@"
     fi

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
+from importlib import import_module
 from typing import Any
 
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from dflash_local.errors import DFlashError
-from dflash_local.server.docs import add_docs
 from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.engine_life import Loader
 from dflash_local.server.http_errors import HTTPError, error_response
@@ -20,27 +22,9 @@ from dflash_local.server.middleware.head import HeadAsGet
 from dflash_local.server.middleware.request_log import RequestLog
 from dflash_local.server.middleware.root_path import RootPath
 from dflash_local.server.middleware.slashes import Slashes
-from dflash_local.server.middleware.static_folder import StaticFolder
-from dflash_local.server.openapi import add_openapi, openapi_document
 from dflash_local.server.recordings.recorder import Recorder
 from dflash_local.server.recordings.recordings import Recordings
-from dflash_local.server.routes import (
-    absent,
-    chat,
-    completions,
-    control,
-    embeddings,
-    facts,
-    infill,
-    machine_report,
-    messages,
-    ollama,
-    page,
-    responses,
-    slots,
-    streams,
-    text,
-)
+from dflash_local.server.routes import chat, facts, page, streams
 from dflash_local.server.security.body_limits import BodyLimits
 from dflash_local.server.security.host_check import HostCheck
 from dflash_local.server.security.key_check import KeyCheck, RoutersKey
@@ -48,6 +32,13 @@ from dflash_local.server.security.origins import CorsHeaders, OriginCheck
 from dflash_local.server.served import Served
 from dflash_local.server.service import Service
 from dflash_local.server.settings import Settings
+
+# Modules of routes/ that are imported later (late_routes.py), the likelier ones first. What the chat page and most
+# clients' first answer take is there from the start.
+LATE = (
+    "completions", "embeddings", "text", "messages", "responses", "ollama", "control", "machine_report", "infill",
+    "slots", "absent",
+)  # fmt: skip
 
 
 def create_app(load: Loader | None, settings: Settings | None = None) -> DocumentedApp:
@@ -57,18 +48,37 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> Documen
     should stop. Without `load` there are only the settings' models for embeddings and scores.
     """
     service, recordings = Service(load, settings or Settings()), Recordings()
-    app = new_app(service, recordings, openapi_document)
-    groups = (
-        absent, chat, completions, control, embeddings, facts, infill, machine_report, messages, ollama, responses,
-        slots, text,
-    )  # fmt: skip
-    for group in groups:
-        group.add_routes(app, service)
+    app = new_app(service, recordings, _document)
+    chat.add_routes(app, service)
+    facts.add_routes(app, service)
     streams.add_routes(app, recordings)
     page.add_routes(app, service.settings)
+    late = (partial(_add_routes, name, app, service) for name in LATE)
+    app.late_routes.expect(*late, partial(_add_pages, app))
+    service.beside = partial(app.late_routes.load_in_pauses, lambda: service.life.sleep.is_used)
+    return app
+
+
+def _add_routes(name: str, app: DocumentedApp, service: Service) -> None:
+    """Add a group to an app that runs: all of its routes at once, since several may have one path."""
+    group = Starlette()
+    import_module(f"dflash_local.server.routes.{name}").add_routes(group, service)
+    app.router.routes += group.routes
+
+
+def _add_pages(app: DocumentedApp) -> None:
+    """Serve the app's document, and the page that shows it."""
+    from dflash_local.server.docs import add_docs
+    from dflash_local.server.openapi import add_openapi
+
     add_openapi(app)
     add_docs(app)
-    return app
+
+
+def _document(app: DocumentedApp) -> dict[str, Any]:
+    from dflash_local.server.openapi import openapi_document
+
+    return openapi_document(app)
 
 
 def new_app(
@@ -100,6 +110,8 @@ def _add_middleware(app: DocumentedApp, settings: Settings, recordings: Recordin
         app.add_middleware(RoutersKey)
     app.add_middleware(Slashes)
     if settings.webui and settings.static:
+        from dflash_local.server.middleware.static_folder import StaticFolder  # a slow import, and few need it
+
         app.add_middleware(StaticFolder, folder=settings.static)
     app.add_middleware(OriginCheck, cors=settings.cors)
     if settings.allowed_hosts is not None:

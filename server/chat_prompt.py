@@ -19,8 +19,8 @@ def render_chat(service: Service, body: ChatRequest, of: Fields | None = None) -
     return prompt
 
 
-def ignore(service: Service, names: Iterable[str], body: ChatRequest, of: Fields | None) -> None:
-    """List fields of the chat completion that have no effect, if they came in the body; `of` as for `render_chat`."""
+def ignore(service: Service, names: Iterable[str], body: Fields, of: Fields | None) -> None:
+    """List fields of a completion that have no effect, if they came in the body; `of` as for `render_chat`."""
     sent, strict = body.sent_parts(names), service.settings.strict_fields
     if of is None:
         body.ignore(sent, strict=strict)

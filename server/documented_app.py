@@ -8,8 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.routing import BaseRoute
 
 from dflash_local import __version__
+from dflash_local.server.late_routes import LateRoutes
 
 Lifespan = Callable[["DocumentedApp"], AbstractAsyncContextManager[None]]
 
@@ -28,6 +30,13 @@ class DocumentedApp(Starlette):
         super().__init__(lifespan=lifespan)
         self.router.redirect_slashes = False
         self.document_of = document_of
+        self.late_routes = LateRoutes(self.router)
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """All of them: those that are still to come are added first."""
+        self.late_routes.load()
+        return self.router.routes
 
     @cached_property
     def document(self) -> dict[str, Any]:

@@ -9,16 +9,18 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.types import Receive, Scope, Send
 
 from dflash_local.errors import ContextLengthError, DFlashError, EngineLostError, QueueFullError, RequestError, RPCError
 from dflash_local.server.encoding import JSON
 from dflash_local.server.route_path import route_path
-from dflash_local.server.shapes.error import ErrorAnswer, ErrorDetail
-from dflash_local.server.shapes.messages import MessageError, MessageErrorDetail, MessageErrorType
-from dflash_local.server.shapes.ollama import OllamaError
+
+if TYPE_CHECKING:
+    from dflash_local.server.shapes.error import ErrorAnswer, ErrorDetail
+    from dflash_local.server.shapes.messages import MessageError, MessageErrorDetail, MessageErrorType
+    from dflash_local.server.shapes.ollama import OllamaError
 
 MESSAGES = "/v1/messages"
 OLLAMA = "/api/"

@@ -5,7 +5,7 @@ The order is llama-server's, and so is what is left out of a long text, but for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,8 @@ _SEPARATOR = "\n\n--- snippet ---\n\n"
 _ANSWER = 256
 _CONTROL = 4  # prefix, suffix, middle, BOS
 _ANCHOR = 8  # tokens by which a place in the text is known again
+# Texts with more characters than this per token that there is room for are cut before they are tokenized.
+_LONG_TEXT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +71,13 @@ class Infill:
         self._engine, self._n_batch, self._suffix_first = engine, n_batch, suffix_first
         self._fim = FimTokens.of(engine.info)
 
-    def tokens(self, text: str) -> list[int]:
-        """Tokens of a part of the text; names of control tokens in it are plain text."""
-        return self._engine.tokenize(text, add_special=False, parse_special=False)
+    def before(self, text: str) -> list[int]:
+        """Tokens of the text before the gap; of a long one, of its end."""
+        return self._last(text, self._n_batch)
+
+    def behind(self, text: str) -> list[int]:
+        """Tokens of the text behind the gap; of a long one, of its beginning."""
+        return self._tokens(text[: self._n_characters(text, self._n_batch)])
 
     def prompt(self, gap: Gap, max_tokens: int) -> list[int]:
         """The prompt, with room for an answer of `max_tokens` (-1: no limit): far parts of a long text are left out.
@@ -83,20 +89,49 @@ class Infill:
         room = max(0, min(self._n_batch, n_ctx - min(answer, n_ctx // 4) - _CONTROL - 1))
         n_prefix = _kept_end(gap.prefix, 3 * (room // 4))
         n_suffix = min(len(gap.suffix), max(0, room // 4 - 2 - len(gap.begun)))
-        files = self._files(gap.files)
-        n_files = _kept_end(files, max(0, n_ctx - self._n_batch - 2 * max(answer, _CONTROL)))
+        most = max(0, n_ctx - self._n_batch - 2 * max(answer, _CONTROL))
+        files = self._files(gap.files, most)
+        n_files = _kept_end(files, most)
         prefix = [self._fim.prefix, *gap.prefix[len(gap.prefix) - n_prefix :], *gap.begun]
         suffix = [self._fim.suffix, *gap.suffix[:n_suffix]]
         text = suffix + prefix if self._suffix_first else prefix + suffix
         return [*files[len(files) - n_files :], *self._bos(), *text, self._fim.middle]
 
-    def _files(self, files: Sequence[tuple[str, str]]) -> list[int]:
+    def _files(self, files: Sequence[tuple[str, str]], most: int) -> list[int]:
+        """The files' tokens, or if these are more than `most`, more than that from their end."""
+        parts: list[list[int]] = []
+        n_tokens = 0
+        for part in self._parts(files, most):
+            parts.append(part)
+            n_tokens += len(part)
+            if n_tokens > most:
+                break
+        return [token for part in reversed(parts) for token in part]
+
+    def _parts(self, files: Sequence[tuple[str, str]], most: int) -> Iterator[list[int]]:
+        """Tokens of the files and of what is around them, the last ones first."""
         fim = self._fim
-        tokens = [fim.repository, *self.tokens(_PROJECT)] if fim.repository >= 0 else []
-        for name, text in files:
-            head = [fim.separator, *self.tokens(f"{name}\n")] if fim.separator >= 0 else self.tokens(_SEPARATOR)
-            tokens += head + self.tokens(text)
-        return tokens + [fim.separator, *self.tokens(_FILE)] if fim.separator >= 0 else tokens
+        if fim.separator >= 0:
+            yield [fim.separator, *self._tokens(_FILE)]
+        for name, text in reversed(files):
+            yield self._last(text, most)
+            yield [fim.separator, *self._last(f"{name}\n", most)] if fim.separator >= 0 else self._tokens(_SEPARATOR)
+        if fim.repository >= 0:
+            yield [fim.repository, *self._tokens(_PROJECT)]
+
+    def _last(self, text: str, most: int) -> list[int]:
+        """A text's tokens; of a long one, of its end, more than `most`."""
+        return self._tokens(text[len(text) - self._n_characters(text, most) :])
+
+    def _n_characters(self, text: str, most: int) -> int:
+        """How many characters of a text surely have more than `most` tokens; at most all."""
+        if len(text) <= _LONG_TEXT * most:
+            return len(text)
+        return min(len(text), (most + 1) * self._engine.longest_piece)
+
+    def _tokens(self, text: str) -> list[int]:
+        """Tokens of a part of the text; names of control tokens in it are plain text."""
+        return self._engine.tokenize(text, add_special=False, parse_special=False)
 
     def _bos(self) -> list[int]:
         info = self._engine.info

@@ -3,6 +3,7 @@ chose."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -34,9 +35,14 @@ PER_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
 
 
 class Metrics:
-    """Renders an engine's counters; remembers the last scrape, over whose window the throughput gauges are averaged."""
+    """Renders an engine's counters; remembers the last scrape, over whose window the throughput gauges are averaged.
+
+    Attributes:
+        started: when counting began, in seconds since 1970.
+    """
 
     def __init__(self, engine: Engine) -> None:
+        self.started = int(time.time())
         self._engine = engine
         self._last: dict[str, float] = {}
 

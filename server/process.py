@@ -14,8 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType
 
-import uvicorn
-
 from dflash_local.server.children.parent import Parent
 from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.security.connections import Connections, connections_possible
@@ -23,6 +21,8 @@ from dflash_local.server.served import Served
 from dflash_local.server.signals import ENDING
 from dflash_local.server.sockets import listen
 from dflash_local.server.tls import Tls
+from dflash_local.server.uvicorn_parts import Config
+from dflash_local.server.uvicorn_parts import Server as UvicornServer
 from dflash_local.thread_priority import hand_over_gil_soon
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ KEEP_ALIVE = 120
 LAST_WORDS = 3
 
 
-class Server(uvicorn.Server):
+class Server(UvicornServer):
     """uvicorn with a drain: requests that do not finish in time end with a proper error, and the signal that began the
     drain does not kill the process afterwards.
 
@@ -43,7 +43,7 @@ class Server(uvicorn.Server):
     one does not wait for the running step either.
     """
 
-    def __init__(self, config: uvicorn.Config, service: Served, connections: Connections, drain_timeout: float) -> None:
+    def __init__(self, config: Config, service: Served, connections: Connections, drain_timeout: float) -> None:
         super().__init__(config)
         self._service, self._connections, self._drain_timeout = service, connections, drain_timeout
         self._n_signals = 0
@@ -107,7 +107,7 @@ def make_server(app: DocumentedApp, *, drain_timeout: float, tls: Tls | None = N
     service: Served = app.state.service
     limits = service.settings.limits
     connections = Connections(replace(limits, connections=connections_possible(limits.connections)))
-    config = uvicorn.Config(
+    config = Config(
         app,
         http=connections.protocol,  # type: ignore[arg-type]  # uvicorn only calls it
         ws="none",

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from dflash_local.engine import Engine
 from dflash_local.errors import again
 from dflash_local.server.banner import pair_line
-from dflash_local.server.embeddings.embedding_process import EmbeddingProcess
 from dflash_local.server.engine_life import EngineLife, Loader, State
 from dflash_local.server.http_errors import DEAD, LOADING, HTTPError, native_error, not_supported
-from dflash_local.server.infill import Infill
 from dflash_local.server.media_gate import MediaGate
 from dflash_local.server.metrics import Metrics
 from dflash_local.server.running_chats import RunningChats
@@ -20,6 +19,11 @@ from dflash_local.server.served import Served
 from dflash_local.server.settings import Settings
 from dflash_local.server.shapes.error import ErrorAnswer
 from dflash_local.server.shapes.facts import Health
+
+if TYPE_CHECKING:
+    from dflash_local.server.embeddings.embedding_process import EmbeddingProcess
+    from dflash_local.server.embeddings.options import ModelOptions
+    from dflash_local.server.infill import Infill
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +44,13 @@ NO_SCORES = not_supported(
 
 class Service(Served):
     """Loads the engine in the background while the socket already answers. Without `load` there is no engine, only
-    models for embeddings or scores."""
+    models for embeddings or scores.
+
+    Attributes:
+        beside: what runs beside the requests once everything is loaded, until the end at most.
+    """
+
+    beside: Callable[[], Coroutine[Any, Any, None]] | None = None
 
     def __init__(self, load: Loader | None, settings: Settings) -> None:
         self.settings = settings
@@ -48,16 +58,22 @@ class Service(Served):
         self.has_engine = load is not None
         self.life = EngineLife(load, settings.sleep_idle_seconds, on_load=self._on_load, stop=lambda: self.stop())
         self._loading: list[asyncio.Task[None]] = []
+        self._beside: asyncio.Task[None] | None = None
         self._metrics: Metrics | None = None
         self.chats = RunningChats()
         self.media_gate = MediaGate()
         self.control_texts: dict[str, str] = {}
-        nice = NICE if self.has_engine else 0
-        self._embedder, self._reranker = (
-            None if options is None else EmbeddingProcess(options, nice=nice, max_queue=settings.max_queue)
-            for options in (settings.embedding, settings.rerank)
-        )
+        self._embedder, self._reranker = self._process(settings.embedding), self._process(settings.rerank)
         self.processes = [process for process in (self._embedder, self._reranker) if process is not None]
+
+    def _process(self, options: ModelOptions | None) -> EmbeddingProcess | None:
+        """The process of a model beside the engine, if there is to be one."""
+        if options is None:
+            return None
+        from dflash_local.server.embeddings.embedding_process import EmbeddingProcess
+
+        nice = NICE if self.has_engine else 0
+        return EmbeddingProcess(options, nice=nice, max_queue=self.settings.max_queue)
 
     @property
     def engine(self) -> Engine:
@@ -91,13 +107,16 @@ class Service(Served):
 
     @property
     def metrics(self) -> Metrics:
+        """The engine's counters. Raises HTTPError 503 while it loads."""
         if self._metrics is None:
-            self._metrics = Metrics(self.engine)
+            raise again(self.failure or LOADING)
         return self._metrics
 
     @property
     def infill(self) -> Infill:
         """Prompts with a gap for the engine. Raises HTTPError 501 if its model has no tokens for that."""
+        from dflash_local.server.infill import Infill
+
         return Infill(self.engine, self.settings.n_batch, suffix_first=self.settings.spm_infill)
 
     @property
@@ -127,6 +146,8 @@ class Service(Served):
     async def close(self) -> None:
         """Stop loading or serving."""
         self.life.stop_loading()
+        if self._beside is not None:
+            self._beside.cancel()
         await asyncio.gather(*(process.close() for process in self.processes))
         await asyncio.gather(*self._loading, return_exceptions=True)
         await self.life.close()
@@ -143,9 +164,11 @@ class Service(Served):
         engine = [] if self.life.engine is None else [pair_line(self.life.engine)]
         for what in engine + [process.summary() for process in self.processes]:
             log.info("ready: %s", what)
+        if self.beside is not None:
+            self._beside = asyncio.create_task(self.beside())
 
     def _on_load(self, engine: Engine) -> None:
-        self._metrics = None
+        self._metrics = Metrics(engine)
         self.control_texts = {name: _token_text(engine, name) for name in ("bos_token", "eos_token")}
 
 

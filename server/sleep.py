@@ -62,6 +62,11 @@ class Sleep:
         return self._soon
 
     @property
+    def is_used(self) -> bool:
+        """Whether somebody keeps it awake now."""
+        return self._users > 0
+
+    @property
     def idle_left(self) -> float | None:
         """Seconds until it sleeps unless somebody comes; None if it never does."""
         return None if self._seconds < 0 else max(self._used + self._seconds - time.monotonic(), 0.0)

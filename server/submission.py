@@ -43,13 +43,18 @@ def start_chat(
 
 
 def start_completion(
-    service: Service, body: GenerationFields, fields: RequestFields, prompts: Sequence[Sequence[int]]
+    service: Service,
+    body: GenerationFields,
+    fields: RequestFields,
+    prompts: Sequence[Sequence[int]],
+    *,
+    of: Fields | None = None,
 ) -> list[Generation]:
-    """Queue all choices of a completion for each prompt."""
+    """Queue all choices of a completion for each prompt; `of` as for `render_chat`."""
     engine = service.engine
     unenforced = Engine.ignored(fields.sampling)  # parts of a schema
     ignored = [*unenforced, *_idle_budget(fields), *_idle_probs(body, fields)]
-    body.ignore(body.sent_parts(ignored), strict=service.settings.strict_fields)
+    ignore(service, ignored, body, of)
 
     def submit(prompt: Sequence[int], sampling: SamplingParams, options: SubmitKeywords) -> Generation:
         return engine.submit(prompt, sampling, **options)

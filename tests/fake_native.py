@@ -345,6 +345,8 @@ class FakeNative(NativeEngine):
         )
         return _with_tree(slot, anchor, update, accepted)
 
+    rpc_servers = ""
+
     def interrupt(self) -> None:
         if self._gate:
             self._gate.release()

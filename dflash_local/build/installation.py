@@ -1,12 +1,9 @@
-"""The build that is installed in this Python environment, and the installation of a wheel."""
+"""The installation of a wheel into this Python environment, and whether it is there, whole."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import importlib.util
-import json
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,30 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from dflash_local.build.disk_space import disk_full
+from dflash_local.build.installed_build import installed_stamp
 from dflash_local.build.log import BuildLog
 from dflash_local.build.recipe import GPUS, Recipe
 from dflash_local.build.upstream import pip
 from dflash_local.errors import BuildError
-
-STAMP = "dflash.json"
-LIBRARY = re.compile(r"(^|/)(lib)?dflash\.(so|dylib|dll)$")
-
-
-def installed_stamp() -> dict[str, Any] | None:
-    """The stamp of `build` in this environment's llama_cpp: key, version, llama_cpp_commit and all fields of Recipe.
-
-    None if llama_cpp is missing, stock, or without libdflash. Reads one small file; never imports llama_cpp.
-    Thread-safe.
-    """
-    spec = importlib.util.find_spec("llama_cpp")
-    for package in (spec.submodule_search_locations or []) if spec else []:
-        try:
-            stamp = json.loads((Path(package) / STAMP).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(stamp, dict) and any(map(LIBRARY.search, (file.name for file in Path(package, "lib").glob("*")))):
-            return stamp
-    return None
 
 
 def is_installed(recipe: Recipe) -> bool:

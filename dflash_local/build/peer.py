@@ -19,7 +19,7 @@ from pathlib import Path
 
 from dflash_local.build.cmake import compile_with_cmake
 from dflash_local.build.folder_errors import cache_errors
-from dflash_local.build.installation import installed_stamp
+from dflash_local.build.installed_build import installed_stamp
 from dflash_local.build.log import BuildLog
 from dflash_local.build.recipe import ENVIRONMENT, THREAD_FLAGS, Recipe, make_recipe
 from dflash_local.build.upstream import Upstream, native_source

@@ -231,10 +231,11 @@ def _host_compiler(language: str, backend: str) -> str:
     variable, names = {"C": ("CC", ("cc", "gcc", "clang")), "CXX": ("CXX", ("c++", "g++", "clang++"))}[language]
     if sys.platform == "win32":
         return _windows_compiler(os.environ.get(variable), names[1:], backend)
-    override = _words(variable)
-    if found := next((path for name in (override[-1:] or names) if (path := shutil.which(name))), None):
+    # The compiler may have a launcher before it (ccache) and options behind it (-m64).
+    override = [word for word in _words(variable) if not word.startswith("-")][-1:]
+    if found := next((path for name in (override or names) if (path := shutil.which(name))), None):
         return found
-    tried = f"{variable}={override[-1]}" if override else ", ".join(names)
+    tried = f"{variable}={override[0]}" if override else ", ".join(names)
     raise BuildError(
         f"no {'C' if variable == 'CC' else 'C++'} compiler found (tried {tried})",
         hint="install one ('apt-get install g++', 'dnf install gcc-c++', 'xcode-select --install'), or set CC and CXX",

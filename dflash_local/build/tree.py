@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dflash_local.build.folder_errors import cache_errors, folder_errors
-from dflash_local.build.installation import STAMP
+from dflash_local.build.installed_build import STAMP
 from dflash_local.build.log import BuildLog
 from dflash_local.build.recipe import Recipe, native_files
 from dflash_local.build.upstream import Upstream, apply_patches, native_source

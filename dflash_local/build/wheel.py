@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path, PurePath
 
 from dflash_local.build.disk_space import check_space, disk_full
-from dflash_local.build.installation import LIBRARY, STAMP
+from dflash_local.build.installed_build import LIBRARY, STAMP
 from dflash_local.build.log import BuildLog
 from dflash_local.build.recipe import MSVC, UNWANTED, Recipe
 from dflash_local.build.sysroot import with_folder

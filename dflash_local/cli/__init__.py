@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,6 @@ from dflash_local import __version__
 from dflash_local.cli.command import Command
 from dflash_local.cli.command_parser import CommandParser, UsageError
 from dflash_local.cli.terminal.console import set_up_console
-from dflash_local.cli.terminal.greeting import greet
 from dflash_local.cli.terminal.notes import error_text
 from dflash_local.errors import DFlashError
 
@@ -89,9 +89,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     try:
         if not argv:
+            from dflash_local.cli.terminal.greeting import greet
+
             greet()
             return 0
-        command, args = parse(argv)
+        gc.disable()  # what parsing imports and makes stays: Python would look through it again and again
+        try:
+            command, args = parse(argv)
+        finally:
+            gc.enable()
         return command.run(args)
     except DFlashError as error:
         print(error_text(error), file=sys.stderr)

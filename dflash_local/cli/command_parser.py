@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import NoReturn
 
+from dflash_local.cli.closest_word import closest
 from dflash_local.cli.parser_actions import actions_by_name, commands_of
 from dflash_local.cli.typed_path import exists
 from dflash_local.errors import DFlashError
@@ -39,8 +39,8 @@ class CommandParser(argparse.ArgumentParser):
         message = f"unrecognized arguments: {' '.join(left)}"
         if first.startswith("-"):
             known = [flag for flag, action in actions_by_name(self).items() if action.help != argparse.SUPPRESS]
-            close = get_close_matches(first.partition("=")[0], known, 1)
-            raise UsageError(message, hint=f"did you mean {close[0]}? {self._see()}" if close else self._see())
+            close = closest(first.partition("=")[0], known)
+            raise UsageError(message, hint=f"did you mean {close}? {self._see()}" if close else self._see())
         flags = self._model_flags(first)
         raise UsageError(message, hint=f"{self.prog} {flags}" if flags else self._see())
 
@@ -61,8 +61,8 @@ class CommandParser(argparse.ArgumentParser):
         wanted = message.partition("invalid choice: ")[2].partition(" (choose from")[0].strip("'\"")
         if wanted.endswith(".gguf"):
             return f"dflash-local serve -m {wanted}"
-        close = get_close_matches(wanted, commands, 1)
-        return f"did you mean 'dflash-local {close[0]}'? {self._see()}" if close else self._see()
+        close = closest(wanted, [*commands])
+        return f"did you mean 'dflash-local {close}'? {self._see()}" if close else self._see()
 
     def _see(self) -> str:
         what = "the commands" if commands_of(self) else "what it takes"

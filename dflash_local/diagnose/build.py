@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dflash_local import __version__, native
-from dflash_local.build import installation, recipe
+from dflash_local.build import installed_build, recipe
 from dflash_local.build.upstream import native_source
 from dflash_local.diagnose.finding import Finding, fail, ok, warn
 from dflash_local.errors import BuildError, DFlashError
@@ -42,7 +42,7 @@ def look_at_build() -> Iterator[Finding]:
     if override := os.environ.get("DFLASH_LIBRARY"):
         yield warn("build", f"DFLASH_LIBRARY points at {override}", "unset it to use the installed build")
         return
-    stamp = installation.installed_stamp()
+    stamp = installed_build.installed_stamp()
     if stamp is None:
         yield fail(
             "build", "no patched llama.cpp is installed here (a stock llama-cpp-python does not count)", f"run: {BUILD}"

@@ -9,7 +9,7 @@ from typing import Any
 from dflash_local.diagnose.finding import Finding, ok, warn
 from dflash_local.engine_options import EngineOptions
 from dflash_local.machine import costs, kept_acceptance, tuning
-from dflash_local.machine.hardware import Machine
+from dflash_local.machine.hardware import Machine, core_limit
 
 _POOR = 1.3  # tokens a pass
 
@@ -21,12 +21,12 @@ def look_at_machine(machine: Machine, n_threads: int = 0) -> Iterator[Finding]:
         yield warn("machine", f"{machine}; load {machine.load:.1f}", advice)
     else:
         yield ok("machine", str(machine))
-    if n_threads > machine.cores:
-        yield warn(
-            "threads",
-            f"-t {n_threads} on {machine.cores} physical cores",
-            f"use -t {machine.cores}: more threads wait for each other",
-        )
+    cores = min(core_limit() or machine.cores, machine.cores)
+    if cores < machine.cores:
+        yield ok("threads", f"{cores} of {machine.cores} physical cores may be used (affinity, or a container's quota)")
+    if n_threads > cores:
+        advice = f"use -t {cores}: more threads wait for each other"
+        yield warn("threads", f"-t {n_threads} on {cores} physical core{'s' * (cores > 1)}", advice)
 
 
 def look_at_tuning(info: dict[str, Any]) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_local import __version__
-from dflash_local.build import installation
+from dflash_local.build import installed_build
 from dflash_local.cache_dir import cache_dir
 from dflash_local.diagnose.finding import Finding
 from dflash_local.diagnose.redaction import Redaction
@@ -73,7 +73,7 @@ def _dependencies() -> Iterator[str]:
 
 
 def _stamp() -> str:
-    stamp = installation.installed_stamp()
+    stamp = installed_build.installed_stamp()
     return _lines({name: stamp[name] for name in _STAMP if name in stamp}) if stamp else "none installed"
 
 

@@ -1,4 +1,4 @@
-"""The Hub: list a repository, read the first bytes of a file, download files into the cache.
+"""The Hub: list a repository, read a part of a file, download files into the cache.
 
 Downloads do not use `hf_hub_download`, which neither resumes the download of another process nor compares hashes. While
 `Hub.offline` is set, nothing that could open a socket is imported.
@@ -147,15 +147,16 @@ class Hub:
         except OSError as error:
             raise cache_space.failed(self.cache.root, error) from None
 
-    def first_bytes(self, file: HubFile, length: int) -> bytes:
-        """The first `length` bytes of a file, or all if it is shorter, from the cache or by a range request."""
+    def read(self, file: HubFile, start: int, stop: int) -> bytes:
+        """The bytes of a file from `start` to `stop`, fewer if it ends before, from the cache or by a range request."""
         if path := self.find(file):
             with path.open("rb") as cached:
-                return cached.read(length)
+                cached.seek(start)
+                return cached.read(stop - start)
         if self.offline:
             raise self._absent(file)
         data = bytearray()
-        self._transport.read(file, 0, min(length, file.size or 0), data.extend)
+        self._transport.read(file, start, min(stop, file.size or 0), data.extend)
         return bytes(data)
 
     def download(self, files: Sequence[HubFile], *, keeps_refs: bool = True) -> list[Path]:

@@ -4,27 +4,41 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from dflash_local import convert as converter
-from dflash_local.cache_dir import cache_dir
 from dflash_local.convert.target import Target
 from dflash_local.convert.writer import Progress
-from dflash_local.file_lock import locked
 from dflash_local.hub import cache_space
 from dflash_local.hub.cache import HubFile
+from dflash_local.hub.drafter_folder import Note, drafter_folder, write_once
 from dflash_local.native import quantize_rows
 
-Note = Callable[[str], None]
+# Modules of the converter that no conversion of a checkpoint imports: they read GGUFs.
+_FOR_GGUFS = ("dialects.py", "gguf_glance.py", "published_taps.py", "relabel.py", "requantize.py")
 
 
 def kept(file: HubFile, target: Target, outtype: str | None = None) -> Path | None:
     """The kept conversion for `target` of the checkpoint that `file` is part of: of type `outtype`, else the newest."""
-    found = list(_folder().glob(f"{_name(file, target)}-{outtype or '*'}.gguf"))
-    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+    return _newest(f"{_inputs(file, target)}-{_converter_hash()}-{outtype or '*'}.gguf")
+
+
+def latest_type(file: HubFile, target: Target) -> str | None:
+    """The type of the latest conversion, of any version of the converter, of the checkpoint that `file` is part of."""
+    path = _newest(f"{_inputs(file, target)}-*.gguf")
+    return path.stem.rpartition("-")[2] if path else None
+
+
+def _newest(pattern: str) -> Path | None:
+    return max(drafter_folder().glob(pattern), key=_last_use, default=None)
+
+
+def _last_use(path: Path) -> float:
+    with suppress(OSError):  # another process has just removed it
+        return path.stat().st_mtime
+    return 0.0
 
 
 def choose(path: Path, file: HubFile, target: Target) -> None:
@@ -40,37 +54,35 @@ def convert(
     checkpoint: Path, file: HubFile, target: Target, outtype: str, note: Note, progress: Progress | None = None
 ) -> Path:
     """Convert the checkpoint in the folder `checkpoint` for `target`, unless another process has done so meanwhile.
-    `note` is told of its oddities. Raises ConvertError, or HubError if the folder of conversions cannot be used."""
-    path = _folder() / f"{_name(file, target)}-{outtype}.gguf"
-    try:
-        with locked(path.parent / ".lock", lambda: note(f"another process converts {file.repo}: waiting for it")):
-            if not path.exists():
-                _remove_leftovers(path.parent)
-                conversion = converter.convert(
-                    checkpoint, target.path, path, outtype=outtype, ggml=quantize_rows,
-                    origin=(file.repo, file.commit), progress=progress,
-                )  # fmt: skip
-                for warning in conversion.config.warnings:
-                    note(f"{file.repo}: {warning}")
-    except OSError as error:
-        raise cache_space.failed(path.parent, error, variable=cache_space.OWN_CACHE) from None
+    `note` is told of its oddities. What other versions of the converter made of it is removed. Raises ConvertError, or
+    HubError if the folder of conversions cannot be used."""
+    path = drafter_folder() / f"{_inputs(file, target)}-{_converter_hash()}-{outtype}.gguf"
+
+    def write() -> None:
+        conversion = converter.convert(
+            checkpoint, target.path, path, outtype=outtype, ggml=quantize_rows, origin=(file.repo, file.commit),
+            progress=progress,
+        )  # fmt: skip
+        for warning in conversion.config.warnings:
+            note(f"{file.repo}: {warning}")
+        _remove_outdated(path.parent, _inputs(file, target))
+
+    write_once(path, write, note)
     return path
 
 
-def _remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes were writing. To be called with the lock, which all that write here take."""
-    for part in folder.glob(".*.part"):
-        with suppress(OSError):
-            part.unlink()
+def _remove_outdated(folder: Path, inputs: str) -> None:
+    """Remove conversions by other versions of the converter, which this one never finds."""
+    current = f"{inputs}-{_converter_hash()}-"
+    for path in folder.glob(f"{inputs}-*.gguf"):
+        if not path.name.startswith(current):
+            with suppress(OSError):  # Windows removes no file that is in use
+                path.unlink()
 
 
-def _folder() -> Path:
-    return cache_dir() / "drafters"
-
-
-def _name(file: HubFile, target: Target) -> str:
-    """All inputs of a conversion but its type: the checkpoint, the target's shape and tokenizer, the converter."""
-    return f"{file.repo.replace('/', '--')}@{file.commit[:12]}-{_target_hash(target)}-{_converter_hash()}"
+def _inputs(file: HubFile, target: Target) -> str:
+    """What is converted: the checkpoint, for the target's shape and tokenizer."""
+    return f"{file.repo.replace('/', '--')}@{file.commit[:12]}-{_target_hash(target)}"
 
 
 def _target_hash(target: Target) -> str:
@@ -84,8 +96,12 @@ def _target_hash(target: Target) -> str:
 @cache
 def _converter_hash() -> str:
     """A hash of the converter's source, since another version may write other files."""
-    digest = hashlib.sha256()
-    folder = Path(converter.__file__).parent
-    for path in sorted(folder.rglob("*.py")):
+    digest, folder = hashlib.sha256(), Path(converter.__file__).parent
+    for path in converter_files():
         digest.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:8]
+
+
+def converter_files() -> list[Path]:
+    """The source files that a conversion runs, in a fixed order."""
+    return sorted(path for path in Path(converter.__file__).parent.rglob("*.py") if path.name not in _FOR_GGUFS)

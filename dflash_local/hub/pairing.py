@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from dflash_local.convert.conversion import check as check_checkpoint
+from dflash_local.convert.conversion import check_config
 from dflash_local.convert.dialects import as_text
 from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.convert.relabel import relabel
@@ -51,7 +52,7 @@ class Pairing:
     the first two, `fetch_projector()` that of the third."""
 
     hub: Hub
-    outtype: str | None = None  # type of a conversion; None: any kept one, else f16
+    outtype: str | None = None  # type of a conversion; None: that of the latest, else f16
     target: Source = field(default_factory=Source)
     drafter: Source | None = None
     projector: HubFile | None = None
@@ -196,18 +197,24 @@ class Pairing:
         if why := no_drafting(target.arch):  # no architecture with MTP layers is among these
             raise PairError(why, field="general.architecture", hint="run it without a drafter")
         if source.is_checkpoint:
-            has_late_headers = any(file.name.endswith(".bin") for file in source.files)
-            if has_late_headers or conversions.kept(source.files[0], target):
-                return
-            with checkpoint_headers(self.hub, source.files) as folder:
-                config = check_checkpoint(folder, target.path)
-            for warning in config.warnings:
-                self._pass_on(f"{source}: {warning}")
+            if not conversions.kept(source.files[0], target):
+                self._check_checkpoint(source, target)
             return
         with gguf_header(self.hub, *source.files) as path:
             if not is_split_off(path, target.arch) and relabel(path, target.path).is_needed:
                 return  # relabelled after its download, and checked then
             refuse_misfit(compare_files(target, read_drafter(path, target)))
+
+    def _check_checkpoint(self, source: Source, target: Target) -> None:
+        """Note its oddities. Raises DFlashError."""
+        early = [file for file in source.files if not file.name.endswith(".bin")]  # torch.save's index is at the end
+        with checkpoint_headers(self.hub, early) as folder:
+            if len(early) < len(source.files):
+                check_config(folder, target.path)
+                return
+            config = check_checkpoint(folder, target.path)
+        for warning in config.warnings:
+            self._pass_on(f"{source}: {warning}")
 
     def suggestion(self) -> str | None:
         """One line if a drafter is known for a target of this shape. Raises the errors of `header()`."""
@@ -277,7 +284,7 @@ class Pairing:
             return path
         folder = self._download_drafter(self.drafter).parent
         self.hub.note(f"converting {first.repo} for {self.header().path.name}")
-        outtype = self.outtype or "f16"
+        outtype = self.outtype or conversions.latest_type(first, self.header()) or "f16"
         return conversions.convert(folder, first, self.header(), outtype, self._pass_on, self.hub.progress)
 
     def _download_drafter(self, drafter: Source) -> Path:

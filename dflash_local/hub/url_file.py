@@ -33,7 +33,7 @@ _OLDEST_PART = 86400.0  # seconds; a process that lives writes to its part, or g
 
 def fetch_url(url: str, hub: Hub) -> Path:
     """The file at an address, downloaded unless it is kept and has not changed there. If the address cannot be reached,
-    the kept one.
+    or the cache only be read, the kept one.
 
     Raises:
         RequestError: it is no http(s) address of a file.
@@ -47,15 +47,22 @@ def fetch_url(url: str, hub: Hub) -> Path:
     if hub.offline:
         raise HubError(f"{shown_address(url)} is not in {path.parent}, and offline mode is on", hint=GO_ONLINE)
     try:
-        with locked(path.with_suffix(".lock"), lambda: hub.note_waiting(shown_address(url))):
-            _UrlFile(url, path, hub).update()
+        _update(url, path, hub)
     except HubError as error:
         if not error.cache_may_serve or not cache_space.has_file(path):
             raise
         hub.note(f"{error.message}; using the one that was downloaded before")
-    except OSError as error:
-        raise cache_space.failed(path.parent, error, variable=cache_space.OWN_CACHE) from None
     return path
+
+
+def _update(url: str, path: Path, hub: Hub) -> None:
+    try:
+        with locked(path.with_suffix(".lock"), lambda: hub.note_waiting(shown_address(url))):
+            _UrlFile(url, path, hub).update()
+    except OSError as error:
+        fault = cache_space.failed(path.parent, error, variable=cache_space.OWN_CACHE)
+        fault.cache_may_serve = True  # one that can only be read serves what it has
+        raise fault from None
 
 
 def _of_hub(url: str, hub: Hub) -> Path | None:

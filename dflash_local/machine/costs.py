@@ -16,7 +16,7 @@ from dflash_local import native
 from dflash_local.cache_dir import cache_dir
 from dflash_local.engine_options import COST_OPTIONS
 from dflash_local.machine import tuning
-from dflash_local.machine.hardware import this_machine, usable_cores
+from dflash_local.machine.hardware import core_limit, this_machine, usable_cores
 from dflash_local.machine.identity import build_identity, model_identity
 
 
@@ -37,6 +37,7 @@ def cost_file(
         "machine": [
             machine.cpu,
             usable_cores(),
+            *filter(None, [core_limit()]),
             *([device["name"], device["description"]] for device in library["devices"]),
         ],
         # 0, None and an empty string mean the same: the default.

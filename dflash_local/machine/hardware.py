@@ -94,8 +94,50 @@ def cpu_flags() -> frozenset[str]:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores that this process may use at once, by its affinity and its container's quota: logical ones, of which a part
+    counts whole."""
+    return min([len(_affinity()), *_quotas()])
+
+
+def core_limit() -> int | None:
+    """Physical cores that this process may use, if an affinity or a quota limits it, else None. Of processors with fast
+    and slow cores never more than the fast ones, with which the slow ones do not keep up."""
+    usable, affinity = usable_cores(), _affinity()
+    if usable >= (os.cpu_count() or 1):
+        return None
+    fast = _physical(_listed("/sys/devices/cpu_core/cpus"))
+    return min(usable, _physical(affinity), fast or usable)
+
+
+def default_threads() -> int:
+    """Threads of an engine if nobody says: one for each physical core that this process may use."""
+    return core_limit() or this_machine().cores
+
+
+def _affinity() -> set[int]:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+def _quotas() -> Iterator[int]:
+    """The share of processor time in each control group that limits it, in cores."""
+    for folder in _container_folders("cpu"):
+        quota, _, period = "".join(_lines(f"{folder}/cpu.max")).partition(" ")
+        if not quota:  # version 1, where -1 is no limit
+            quota, period = ("".join(_lines(f"{folder}/cpu.cfs_{name}_us")) for name in ("quota", "period"))
+        if quota.isdigit() and period.isdigit() and int(period):
+            yield max(-(-int(quota) // int(period)), 1)
+
+
+def _physical(cores: set[int]) -> int:
+    """How many physical cores these logical ones are; 0 if there are none."""
+    folder = "/sys/devices/system/cpu"
+    return len({"".join(_lines(f"{folder}/cpu{core}/topology/thread_siblings_list")) or core for core in cores})
+
+
+def _listed(path: str) -> set[int]:
+    """The numbers in one of the kernel's lists, such as 0-3,8; empty without the file."""
+    ranges = [part.split("-") for part in "".join(_lines(path)).strip().split(",") if part]
+    return {number for ends in ranges for number in range(int(ends[0]), int(ends[-1]) + 1)}
 
 
 def _cpuinfo() -> tuple[str, int]:
@@ -157,15 +199,15 @@ def _swap_of_both(folder: str, name: str) -> int | None:
     return None if both is None or memory is None or both >= _UNLIMITED else max(both - memory, 0)
 
 
-def _container_folders() -> Iterator[str]:
+def _container_folders(controller: str = "memory") -> Iterator[str]:
     """The folders of this process' control groups and, as seen inside containers, the top. Both versions."""
-    yield from ("/sys/fs/cgroup", "/sys/fs/cgroup/memory")
+    yield from ("/sys/fs/cgroup", f"/sys/fs/cgroup/{controller}")
     for line in _lines("/proc/self/cgroup"):
         _, controllers, group = line.split(":", 2)
         if not controllers:
             yield f"/sys/fs/cgroup{group}"
-        elif "memory" in controllers.split(","):
-            yield f"/sys/fs/cgroup/memory{group}"
+        elif controller in controllers.split(","):
+            yield f"/sys/fs/cgroup/{controller}{group}"
 
 
 def _number(path: str) -> int:

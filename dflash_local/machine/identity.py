@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_local import native
-from dflash_local.build.installation import installed_stamp
+from dflash_local.build.installed_build import installed_stamp
 from dflash_local.convert.gguf_parts import part_paths
 
 

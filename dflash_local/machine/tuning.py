@@ -23,9 +23,8 @@ from typing import Any, NamedTuple, TypeGuard
 from dflash_local import native
 from dflash_local.cache_dir import cache_dir
 from dflash_local.convert.complete_file import complete_or_absent
-from dflash_local.demo.shapes import SHAPES
 from dflash_local.errors import DFlashError, RequestError
-from dflash_local.machine.hardware import this_machine, usable_cores
+from dflash_local.machine.hardware import core_limit, this_machine, usable_cores
 from dflash_local.machine.identity import build_identity
 
 FORMAT = 1
@@ -70,6 +69,8 @@ def matrices(shape: str) -> list[tuple[int, int]]:
     Raises:
         RequestError: it is neither.
     """
+    from dflash_local.demo.shapes import SHAPES  # which no start of a server needs
+
     if known := SHAPES.get(shape):
         if known.experts is None:
             return [(known.n_ff, known.n_embd), (known.n_embd, known.n_ff)]
@@ -92,6 +93,7 @@ def measure(
         the matrices, for 1, 2, ... rows; None where a kernel cannot be used or was not timed.
     """
     sizes = matrices(shape)
+    params["n_threads"] = params.get("n_threads") or core_limit() or 0
     interrupted = False
     runs: list[dict[str, Any]] = []
 

@@ -182,7 +182,7 @@ def schema_ignored(schema: Mapping[str, Any]) -> list[str]:
         RequestError: no grammar can be made of it; `param` is the part.
     """
     try:
-        data = json.dumps(schema)
+        data = json.dumps(schema, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"json_schema must be JSON: {error}", param="json_schema") from None
     return list(json_of(load().dflash_schema_ignored, data.encode()))

@@ -90,6 +90,7 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dflash_few_rows": [c_char_p, c_char_p, c_int32, INTS],
     "dflash_tune": [POINTER(TuneParams), ProgressCallback, c_void_p, STRING],
     "dflash_rpc_devices": [c_char_p, STRING],
+    "dflash_rpc_hang_up": [c_char_p],
     "dflash_engine_rpc_check": [c_void_p],
     "dflash_rpc_serve": [POINTER(RPCServerParams)],
     "dflash_score": [c_void_p, c_int32, POINTER(ScoreParams)],

@@ -55,6 +55,11 @@ class NativeEngine:
         self._vocab = self._lib.dflash_engine_vocab(self._handle)  # valid as long as the handle
         self._n_slots = int(native.n_slots)
         self._updates = (Update * self._n_slots)()
+        self.rpc_servers: str = params.get("rpc") or ""
+
+    def hang_up(self) -> None:
+        """dflash_rpc_hang_up(): nothing waits for its RPC servers any more. Thread-safe, also once it is destroyed."""
+        self._lib.dflash_rpc_hang_up(self.rpc_servers.encode())
 
     def destroy(self) -> None:
         """Free everything, after running calls on other threads (`prepare`, `tokenize`, `chat_apply`) have ended."""

@@ -38,6 +38,7 @@ EMBEDDINGS, HEAD, D2T, FACTORS, MASK_ROW = (
 )  # fmt: skip
 MARKOV = "markov_w1.weight"
 _FROZEN = {EMBEDDINGS, HEAD, D2T, FACTORS, MASK_ROW}
+_DFLASH2 = "DFlash2DraftModel"
 _NEW_MARKOV = (MARKOV, "markov_w2.weight", "conf_proj.weight", "conf_proj.bias")
 
 
@@ -45,7 +46,7 @@ _NEW_MARKOV = (MARKOV, "markov_w2.weight", "conf_proj.weight", "conf_proj.bias")
 class DrafterFile:
     """`keys` are all keys of the GGUF; `settings` the same as the authors' config.json; `values` the numbers of trained
     tensors by their checkpoint names; `frozen` the other tensors by their GGUF names. `n_ff_before`: the units of each
-    feed-forward part before they were `narrowed`."""
+    feed-forward part before they were `narrowed`; `kind_before`: what it was before it was `grown`."""
 
     config: DrafterConfig
     settings: dict[str, Any]
@@ -54,6 +55,7 @@ class DrafterFile:
     values: dict[str, npt.NDArray[np.float32]]
     frozen: dict[str, StoredGgufTensor] = field(default_factory=dict)
     n_ff_before: int | None = None
+    kind_before: str | None = None
 
     @property
     def kind(self) -> str:
@@ -117,6 +119,35 @@ class DrafterFile:
         return replace(
             self, config=config, settings=settings, keys={**self.keys, f"{ARCH}.feed_forward_length": u32(n_ff)},
             specs=specs, values=values, n_ff_before=self.config.n_ff,
+        )  # fmt: skip
+
+    def grown(self, kind: str, target: Target, seed: int) -> DrafterFile:
+        """The same, a DFlash drafter, with new parts of `kind`: "dflash2" or "dspark". They change no draft yet,
+        but for the selector's small first numbers. Raises RequestError if it proposes a part of the tokens, and the
+        kind cannot."""
+        new = new_kind(kind, self.config.n_embd)
+        names = {spec.name for spec in self.specs}
+        added: dict[str, Any]
+        if kind == "dflash2":
+            added = {"architectures": [_DFLASH2], "dflash_config": {**self.settings["dflash_config"], **new}}
+        else:
+            names |= set(_NEW_MARKOV)
+            added = {"sample_from_anchor": self.config.samples_from_anchor, **new}
+        settings = {**self.settings, **added}
+        config, specs = _understood(settings, target, names)
+        if D2T in self.frozen and (why := config.kind.needs_all_tokens):
+            raise RequestError(
+                f"--kind {kind} is not for a drafter that proposes {self.config.n_vocab_draft} tokens: its {why[0]} "
+                "needs all of them",
+                param="--kind",
+                hint="give the drafter with its whole head to --init, or leave --kind out",
+            )
+        rng = np.random.default_rng(seed)
+        begun = {spec.source: _beginning(spec, rng) for spec in specs if spec.name not in _FROZEN}
+        keys = {f"{ARCH}.{key}": value for key, value in config.kind.metadata().items()}
+        return replace(
+            self, config=config, settings=settings, keys={**self.keys, **keys}, specs=specs,
+            values={**begun, **self.values}, kind_before=self.kind,
         )  # fmt: skip
 
     # ---- writing ----
@@ -293,7 +324,7 @@ def _settings(
     n_layer, n_embd, n_head = found["block_count"], found["embedding_length"], found["attention.head_count"]
     places = _SCALES | dict(zip(_SAME, _SAME, strict=True))
     settings: dict[str, Any] = {
-        "architectures": ["DFlash2DraftModel" if DFlash2.key in found else "DFlashDraftModel"],
+        "architectures": [_DFLASH2 if DFlash2.key in found else "DFlashDraftModel"],
         "model_type": "qwen3",
         "num_hidden_layers": n_layer,
         "hidden_size": n_embd,
@@ -370,7 +401,6 @@ def new_settings(
     """The authors' config.json of a new drafter, in the shape of the target's own layers where they say it. `taps`:
     Hugging Face layer ids; `feed_forward` None: as wide as the target's, at most four times the hidden states."""
     n_embd = target.n_embd
-    rank = 64 if n_embd <= 1024 else 256
 
     def number(key: str, default: float) -> Any:
         value = keys.get(f"{target.arch}.{key}")
@@ -394,14 +424,20 @@ def new_settings(
         "target_layers": [layer + 1 for layer in taps],
     }
     if kind == "dflash2":
-        found |= {"attention.causal": False, "conv_kernel_size": 2, "conv_group_size": 16}
-        found |= {"selector_rank": rank, "selector_top_k": 8}
+        found |= {"attention.causal": False, **new_kind(kind, n_embd)}
     if target.logit_softcap:
         found["final_logit_softcapping"] = target.logit_softcap
     if target.arch.startswith("gemma"):
         found["embedding_scale"] = math.sqrt(n_embd)
-    shapes = {MARKOV: (target.n_vocab, rank)} if kind == "dspark" else {}
+    shapes = {MARKOV: (target.n_vocab, new_kind(kind, n_embd)["markov_rank"])} if kind == "dspark" else {}
     return _settings(found, shapes, target, mask_token)
+
+
+def new_kind(kind: str, n_embd: int) -> dict[str, int]:
+    """What config.json says of the parts that a kind adds to a DFlash drafter, where they are new."""
+    rank = 64 if n_embd <= 1024 else 256
+    dflash2 = {"conv_kernel_size": 2, "conv_group_size": 16, "selector_rank": rank, "selector_top_k": 8}
+    return {"dflash2": dflash2, "dspark": {"markov_rank": rank}}[kind]
 
 
 def spread_taps(n_layer: int, n_taps: int = 5) -> tuple[int, ...]:

@@ -17,13 +17,18 @@ _BLOCK = 16
 
 def initial_file(settings: TrainSettings, target: Target, work: Path) -> DrafterFile | None:
     """None: there is none. A Hugging Face folder is converted in the folder `work`; wider feed-forward parts than asked
-    for become narrower. Raises ConvertError, ModelError."""
+    for become narrower, and a DFlash drafter becomes the kind that is asked for. Raises RequestError, ConvertError,
+    ModelError."""
     if settings.kind == "mtp":
         return MtpFile.of(settings.init or settings.model, target, settings.block)
     if settings.init is None:
         return None
     file, n_ff = DrafterFile.read(settings.init, target, work), settings.feed_forward
-    return file.narrowed(n_ff, target) if n_ff is not None and n_ff < file.config.n_ff else file
+    if n_ff is not None and n_ff < file.config.n_ff:
+        file = file.narrowed(n_ff, target)
+    if file.kind == "dflash" and settings.kind in ("dflash2", "dspark"):
+        file = file.grown(settings.kind, target, settings.seed)
+    return file
 
 
 def new_form(settings: TrainSettings, target: Target, mask_token: int) -> dict[str, Any]:

@@ -73,7 +73,8 @@ class TrainSettings:
     report: Path | None = _option("also write a report", metavar="FILE.html")
 
     kind: Literal["dflash", "dflash2", "dspark", "mtp"] | None = _option(
-        "mtp: go on with the target's own next-token layer, or with that of --init",
+        "with --init: a DFlash drafter becomes a dflash2 or dspark; mtp: go on with the target's own next-token layer, "
+        "or with that of --init",
         default_text="dflash",
         group=NEW_DRAFTER,
     )

@@ -122,6 +122,8 @@ class _Run:
         if self.init and self.init.n_ff_before:
             n_ff, before = self.init.config.n_ff, self.init.n_ff_before
             self.watcher.note(f"each feed-forward part of {s.init} keeps {n_ff} of its {before} units")
+        if self.init and self.init.kind_before:
+            self.watcher.note(f"{s.init} becomes a {self.init.config.kind.name} drafter, whose own parts are new")
         self.before_now = sum(self.workspace.state["seconds"].values())
         self.examples = self._answer()
         texts, shards = self._tap()

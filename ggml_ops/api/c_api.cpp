@@ -484,6 +484,10 @@ dflash_status dflash_engine_rpc_check(const dflash_engine * e) {
     return attempt([&] { given(e, "engine").models().rpc().check(); });
 }
 
+dflash_status dflash_rpc_hang_up(const char * servers) {
+    return attempt([&] { rpc_servers(given(servers, "servers").c_str()).hang_up(); });
+}
+
 void dflash_rpc_server_params_default(dflash_rpc_server_params * p) {
     *p      = {};
     p->host = "127.0.0.1";

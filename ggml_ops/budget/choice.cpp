@@ -262,6 +262,10 @@ int32_t drafter_rests::n_left(int32_t drafter) const {
     return found == rests_.end() ? 0 : found->second.n_left;
 }
 
+bool drafter_rests::any_ready(const std::vector<int32_t> & drafters) const {
+    return std::any_of(drafters.begin(), drafters.end(), [this](int32_t drafter) { return n_left(drafter) == 0; });
+}
+
 std::vector<int32_t> drafter_rests::ready(const std::vector<int32_t> & drafters) const {
     int32_t shortest = MAX_REST;
     for (const int32_t drafter : drafters) {
@@ -287,6 +291,7 @@ bool draft_switch::draft_now() {
 }
 
 void draft_switch::observe(int32_t n_slots, double accepted, double expected, double ms, double plain_rate) {
+    failed_   = 0;
     accepted_ = LONG * accepted_ + accepted;
     expected_ = LONG * expected_ + expected;
     // What was accepted varies a lot between steps, what was expected may be wrong for long. One step's luck is no
@@ -299,18 +304,18 @@ void draft_switch::observe(int32_t n_slots, double accepted, double expected, do
     loss_                 = std::max(0.0, loss_ + (plain_rate * ms - tokens) / n_slots);
     if (loss_ > LIMIT) {
         loss_ = LIMIT;
-        rest();
+        rest(lost_);
     } else if (loss_ < 0.5 * LIMIT) {
-        backoff_ = 0;
+        lost_ = 0;
     }
 }
 
-void draft_switch::rest() {
-    backoff_ = std::clamp(2 * backoff_, MIN_REST, MAX_REST);
-    rest_    = backoff_;
+void draft_switch::rest(int32_t & length) {
+    length = std::clamp(2 * length, MIN_REST, MAX_REST);
+    rest_  = length;
 }
 
-void draft_switch::fail() { rest(); }
+void draft_switch::fail() { rest(failed_); }
 
 void draft_switch::new_text(int32_t n_others) {
     if (n_others > 0) {

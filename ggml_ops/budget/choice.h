@@ -106,7 +106,8 @@ class drafter_rests {
   public:
     void fail(int32_t drafter);
     void drafted(int32_t drafter);
-    void new_text();   // a new answer begins: rests end soon
+    void new_text();                                               // a new answer begins: rests end soon
+    bool any_ready(const std::vector<int32_t> & drafters) const;   // whether one of them does not rest
     // Those with the shortest rest, in the same order. drafters: at least one.
     std::vector<int32_t> ready(const std::vector<int32_t> & drafters) const;
 
@@ -132,7 +133,7 @@ class draft_switch {
     // Records a step with drafts: number of slots, accepted draft tokens, the number that their values predicted, the
     // step's cost, and tokens per ms of plain decoding.
     void observe(int32_t n_slots, double accepted, double expected, double ms, double plain_rate);
-    void fail();   // the drafter's pass failed: drafts rest, as where the loss reaches the limit
+    void fail();   // a drafter's pass failed, and no other may draft: they rest, longer until one succeeds
     // A new answer begins: it tries at once, or soon if n_others write meanwhile, whom that would cost as much.
     void new_text(int32_t n_others = 0);
     bool resting() const { return rest_ > 0; }
@@ -145,12 +146,13 @@ class draft_switch {
     static constexpr double  CREDIT = 1;   // of them, that a new answer may lose before drafts rest again
     static constexpr double  LONG = 0.98, SHORT = 0.7, PRIOR = 12;
     double                   bias() const { return (PRIOR + accepted_) / (PRIOR + expected_); }
-    void                     rest();
+    void                     rest(int32_t & length);   // length: of the last one for the same cause
 
     double  accepted_ = 0, expected_ = 0;         // draft tokens, slowly decaying sums
     double  recent_tokens_ = 0, recent_ms_ = 0;   // quickly decaying sums
     double  loss_ = 0;                            // tokens of each slot
-    int32_t rest_ = 0, backoff_ = 0;              // plain steps to come; of the last rest
+    int32_t rest_ = 0;                            // plain steps to come
+    int32_t lost_ = 0, failed_ = 0;               // of the last rest after losses and after a failure, 0: all is well
     bool    is_trial_ = false;                    // the next step with drafts is the first after a rest
 };
 

@@ -22,6 +22,29 @@ cost_curve::point cost_curve::first_point(int32_t rows, double ms) const {
     return { measured, measured, 0 };
 }
 
+void cost_curve::set(int32_t rows, double ms) {
+    points_[rows] = { ms, ms, 0 };
+    bound_unseen();
+}
+
+// What a pass costs at most as the other points say.
+double cost_curve::most(int32_t rows, bool only_seen) const {
+    constexpr double WIDER = 1.5;   // 15 rows may cost more than 16, but not much more
+    double           ms    = INFINITY;
+    for (const auto & [other, p] : points_) {
+        if (bounded_ && other != rows && (p.n_seen > 0 || !only_seen)) {
+            ms = std::min(ms, value(p) * (other > rows ? WIDER : (rows + other - 1) / other));
+        }
+    }
+    return ms;
+}
+
+void cost_curve::bound_unseen() {
+    for (auto & [rows, p] : points_) {
+        p.most = p.n_seen > 0 ? INFINITY : most(rows, true);
+    }
+}
+
 void cost_curve::observe(int32_t rows, double cells, double ms) {
     if (!(ms > 0)) {
         return;
@@ -40,8 +63,11 @@ void cost_curve::observe(int32_t rows, double cells, double ms) {
     }
     // On a busy machine cells look expensive, but they never explain a whole pass.
     const double rate = std::max(RATE, 1.0 / (MEASURED + seen.n_seen + 1));
-    seen = { seen.measured, std::max(0.1 * ms, old + rate * (ms - per_cell_ * cells - old)), seen.n_seen + 1 };
+    // What was not believed does not count against what it turns out to be.
+    const double measured = seen.n_seen > 0 ? seen.measured : std::min(seen.measured, old / trend_);
+    seen = { measured, std::max(0.1 * ms, old + rate * (ms - per_cell_ * cells - old)), seen.n_seen + 1 };
     trend_ += RATE * (std::min(1.0, seen.ms / seen.measured) - trend_);
+    bound_unseen();
 }
 
 std::map<int32_t, double> cost_curve::points() const {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -14,47 +15,70 @@ namespace dflash {
 
 // ---- measuring ----
 
-static constexpr double LIMIT_MS = 2000, WIDTHS_MS = 1500;   // of measuring, and of measuring new widths
+// Of measuring, of new widths, and of the drafters' passes.
+static constexpr double LIMIT_MS = 2000, WIDTHS_MS = 1500, DRAFTS_MS = 1000;
 
-void pass_costs::measure(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start) {
-    source = "measured";
-    drafts.assign(passes.drafts.size(), {});
-    for (size_t drafter = 0; drafter < drafts.size(); ++drafter) {
-        measure_draft(drafter, passes, shapes, since_start);
-    }
-    measure_verify(passes, shapes, since_start);
-    repeat_disturbed(passes, shapes, since_start);
+// Of the target pass between two drafter passes.
+static int32_t rows_between(const pass_shapes & shapes) { return std::min(8, shapes.n_rows_max); }
+
+// Widths that are measured on every machine: one would have to guess how wide passes compare with narrow ones. One row
+// comes last, when the machine is warm.
+static std::vector<int32_t> needed_widths(const pass_shapes & shapes) {
+    return { std::min(16, shapes.n_rows_max), 4, 1 };
 }
 
-void pass_costs::measure_draft(
-    size_t drafter, const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start) {
-    const auto &  pass       = passes.drafts[drafter];
-    cost_curve &  draft      = drafts[drafter];
-    const int32_t other_rows = std::min(8, shapes.n_rows_max);   // of the target pass between two drafter passes
-    for (int32_t n_slots = 1; n_slots <= shapes.n_slots; n_slots *= 2) {
-        for (const int32_t wanted : { 16, 8, 4, 32, 64 }) {
-            const int32_t length = std::min(wanted, shapes.max_lengths[drafter]), n_tokens = n_slots * length;
-            if (draft.has(n_tokens) || (n_slots > 1 && since_start.ms() > LIMIT_MS / 2)) {
-                continue;
-            }
-            pass(n_slots, length);
-            passes.verify(other_rows);
-            const double first = pass(n_slots, length);
-            passes.verify(other_rows);
-            draft.set(n_tokens, std::min(first, pass(n_slots, length)));
-        }
-    }
-}
-
-// Widths of target passes, the most useful first: slow machines measure only these. Those between them are known well
-// enough from their neighbours until they run: every width would take seconds of a model's first start. 15: is a group
-// of rows better filled?
-static std::vector<int32_t> measured_widths(int32_t n_slots, bool padded) {
-    std::vector<int32_t> widths = { 1, 2, 4, 8, 16, 3, 6, 12, 15, 32 };
+// Other widths of target passes, the most useful first. Those between them are known well enough from their neighbours
+// until they run: every width would take seconds of a model's first start. 15: is a group of rows better filled?
+static std::vector<int32_t> more_widths(int32_t n_slots, bool padded) {
+    std::vector<int32_t> widths = { 2, 8, 3, 6, 12, 15, 32 };
     if (n_slots > 1 || padded) {   // on devices 64 rows may cost little more than 32
         widths.insert(widths.end(), { 64, 24, 48 });
     }
     return widths;
+}
+
+void pass_costs::measure(
+    const timed_passes & passes, const pass_shapes & shapes, const std::function<double()> & elapsed_ms) {
+    const auto until = [&](double ms) { return [&elapsed_ms, ms] { return elapsed_ms() < ms; }; };
+    source           = "measured";
+    rebuild_ms       = 0;
+    drafts.assign(passes.drafts.size(), {});
+    measure_verify(needed_widths(shapes), passes, shapes, [] { return true; });
+    const timer in_time    = until(elapsed_ms() + DRAFTS_MS);
+    double      between_ms = INFINITY;
+    for (size_t drafter = 0; drafter < drafts.size(); ++drafter) {
+        between_ms = std::min(between_ms, measure_draft(drafter, passes, shapes, in_time));
+    }
+    measure_verify(more_widths(shapes.n_slots, verify.padded()), passes, shapes, until(WIDTHS_MS));
+    const int32_t between = rows_between(shapes);
+    if (std::isfinite(between_ms) && !verify.has(between) && verify.width(between) == between) {
+        verify.set(between, between_ms);
+    }
+    repeat_disturbed(passes, shapes, until(LIMIT_MS));
+}
+
+// Returns the shortest time of the target passes between the drafter's.
+double pass_costs::measure_draft(
+    size_t drafter, const timed_passes & passes, const pass_shapes & shapes, const timer & in_time) {
+    const auto & pass       = passes.drafts[drafter];
+    cost_curve & draft      = drafts[drafter];
+    double       between_ms = INFINITY;
+    const auto   between    = [&] { between_ms = std::min(between_ms, passes.verify(rows_between(shapes))); };
+    for (int32_t n_slots = 1; n_slots <= shapes.n_slots; n_slots *= 2) {
+        for (const int32_t wanted : { 16, 4, 8, 32, 64 }) {
+            const int32_t length = std::min(wanted, shapes.max_lengths[drafter]), n_tokens = n_slots * length;
+            const bool    is_needed = n_slots == 1 && (wanted == 16 || wanted == 4);
+            if (draft.has(n_tokens) || (!is_needed && !in_time())) {
+                continue;
+            }
+            pass(n_slots, length);
+            between();
+            const double first = pass(n_slots, length);
+            between();
+            draft.set(n_tokens, std::min(first, pass(n_slots, length)));
+        }
+    }
+    return between_ms;
 }
 
 // A target pass as steps run it: after a drafter pass, unless it has one row, where the drafter rests.
@@ -65,14 +89,13 @@ static double verify_after_draft(const timed_passes & passes, const pass_shapes 
     return passes.verify(rows);
 }
 
-void pass_costs::measure_verify(
-    const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start) {
-    rebuild_ms = 0;
-    for (const int32_t rows : measured_widths(shapes.n_slots, verify.padded())) {
+void pass_costs::measure_verify(const std::vector<int32_t> & widths, const timed_passes & passes,
+    const pass_shapes & shapes, const timer & in_time) {
+    for (const int32_t rows : widths) {
         if (rows > shapes.n_rows_max || verify.has(rows) || verify.width(rows) != rows) {
             continue;
         }
-        if (rows > 2 && since_start.ms() > WIDTHS_MS) {
+        if (!in_time()) {
             break;
         }
         const auto   time_again = [&] { return verify_after_draft(passes, shapes, rows); };
@@ -84,16 +107,16 @@ void pass_costs::measure_verify(
     }
 }
 
-// A pass that took longer than a wider one was disturbed, or is slower for good. One row came first, on a cold machine.
-// The widths that trees have most often count most.
-void pass_costs::repeat_disturbed(
-    const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start) {
+// A pass that took longer than a wider one was disturbed, or is slower for good. The widths that trees have most often
+// count most. What cannot be is repeated even if there is no time left.
+void pass_costs::repeat_disturbed(const timed_passes & passes, const pass_shapes & shapes, const timer & in_time) {
     const std::map<int32_t, double> points = verify.points();
-    for (auto point = points.begin(); point != points.end() && since_start.ms() < LIMIT_MS; ++point) {
+    for (auto point = points.begin(); point != points.end(); ++point) {
         const auto [rows, ms] = *point;
         const auto wider      = std::next(point);
         const bool often      = rows == 1 || rows == 2 || rows == 4 || rows == 8 || rows == 16;
-        if (often || (wider != points.end() && ms > wider->second)) {
+        const bool is_slow    = often || (wider != points.end() && ms > wider->second);
+        if (in_time() ? is_slow : verify.doubtful(rows)) {
             passes.verify(rows);   // it may have to make its graph again
             verify.set(rows, std::min(ms, verify_after_draft(passes, shapes, rows)));
         }
@@ -146,8 +169,9 @@ bool pass_costs::read(const std::string & path, size_t n_drafters) {
     if (path.empty() || !in) {
         return false;
     }
-    const json              j = json::parse_no_throw({ std::istreambuf_iterator<char>(in), {} });
-    cost_curve              verify_read;
+    const json j           = json::parse_no_throw({ std::istreambuf_iterator<char>(in), {} });
+    const bool is_fixed    = std::getenv("DFLASH_FIXED_COSTS") != nullptr;
+    cost_curve verify_read = is_fixed ? cost_curve() : cost_curve::of_target();   // tables stay as they are
     std::vector<cost_curve> drafts_read(n_drafters);
     if (!j.is_object() || j.value("format", json()) != COST_FORMAT ||
         !read_curve(j.value("verify_ms", json()), verify_read) ||
@@ -161,7 +185,7 @@ bool pass_costs::read(const std::string & path, size_t n_drafters) {
     rebuild_ms = std::clamp(j["rebuild_ms"].get<double>(), 0.0, 1e6);
     verify.set_per_cell(std::clamp(j["cell_ms"].get<double>(), 0.0, 1e3));
     source = "cache";
-    fixed  = std::getenv("DFLASH_FIXED_COSTS");
+    fixed  = is_fixed;
     return true;
 }
 

@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include "base/stopwatch.h"
 #include "budget/cost_curve.h"
 
 #include <algorithm>
@@ -29,16 +28,17 @@ struct pass_shapes {
 };
 
 struct pass_costs {
-    cost_curve              verify;                // by rows of the target pass
-    std::vector<cost_curve> drafts;                // of each drafter, by block tokens of its pass
+    cost_curve              verify = cost_curve::of_target();   // by rows of the target pass
+    std::vector<cost_curve> drafts;                             // of each drafter, by block tokens of its pass
     double                  rebuild_ms = 0;        // more for a target pass whose width differs from the last one's
     double                  other_ms   = 0;        // of a step beyond its passes; learned, not kept on disk
     const char *            source     = "none";   // "none", "measured" or "cache"
     bool                    fixed      = false;    // passes do not change them: DFLASH_FIXED_COSTS, for tests
 
     // Passes are timed as steps run them, target and drafter in turn: each finds the CPU's caches full of the other's
-    // weights, which costs a tenth or more. `since_start` bounds the time: slow machines measure fewer points.
-    void measure(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start);
+    // weights, which costs a tenth or more. elapsed_ms: the time since the start, which bounds how many points are
+    // measured. Slow machines measure 1, 4 and 16 rows, and each drafter's blocks of 4 and 16 tokens.
+    void measure(const timed_passes & passes, const pass_shapes & shapes, const std::function<double()> & elapsed_ms);
 
     // Records what such a pass took beyond the time of its width. One slow pass (another process) counts as twice what
     // is usual: it must not end changes of width.
@@ -57,10 +57,13 @@ struct pass_costs {
     bool padding_pays() const;
 
   private:
-    void measure_draft(
-        size_t drafter, const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start);
-    void measure_verify(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start);
-    void repeat_disturbed(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start);
+    using timer = std::function<bool()>;   // whether there is time for more
+
+    double measure_draft(
+        size_t drafter, const timed_passes & passes, const pass_shapes & shapes, const timer & in_time);
+    void measure_verify(const std::vector<int32_t> & widths, const timed_passes & passes, const pass_shapes & shapes,
+        const timer & in_time);
+    void repeat_disturbed(const timed_passes & passes, const pass_shapes & shapes, const timer & in_time);
 };
 
 }   // namespace dflash

@@ -16,13 +16,13 @@ static size_t host_limit(const dflash_engine_params & p, const model_pair & mode
 cache::cache(const dflash_engine_params & p, const model_pair & models, target & target, draft_memories & drafts,
     media_table & media) :
     target_(target), drafts_(drafts), media_(media), sequences_(p.n_slots), host_(host_limit(p, models)),
-    model_path_(p.model), drafter_path_(p.drafter ? p.drafter : ""), projector_path_(p.mmproj ? p.mmproj : ""),
     slot_similarity_(p.slot_similarity), cache_idle_(p.cache_idle_slots),
     leaves_idle_(p.cache_idle_slots && p.kv_unified && target.memory().reads_all_cells()),
     n_checkpoints_(target.memory().needs_checkpoints() ? p.n_checkpoints : 0), checkpoint_step_(p.checkpoint_step) {
     for (size_t i = 0; i < sequences_.size(); ++i) {
         sequences_[i].id = (int32_t) i;
     }
+    set_owner(p);
 }
 
 void cache::check_id(int32_t id) const {

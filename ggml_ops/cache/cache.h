@@ -7,6 +7,7 @@
 #include "cache/draft_memories.h"
 #include "cache/host_cache.h"
 #include "cache/sequence.h"
+#include "cache/slot_file.h"
 #include "dflash.h"
 #include "media/media_table.h"
 #include "target/target.h"
@@ -116,6 +117,9 @@ class cache {
     int32_t      restore(sequence & s, const conversation & c, int32_t n);
     std::string  refusal(const conversation & c, const media_layout & media) const;
 
+    void                    set_owner(const dflash_engine_params & p);
+    const slot_file_owner & owner() const;   // throws DFLASH_ERROR_INTERNAL if it is unknown
+
     int32_t checkpoint_place(const sequence & s) const;
     void    add_checkpoint(sequence & s);
     int32_t held_cells(const std::function<bool(const sequence &)> & which) const;
@@ -129,10 +133,13 @@ class cache {
     int64_t               n_requests_ = 0;
 
     // options (dflash_engine_params)
-    std::string model_path_, drafter_path_, projector_path_;
-    float       slot_similarity_;
-    bool        cache_idle_, leaves_idle_;
-    int32_t     n_checkpoints_, checkpoint_step_;
+    float   slot_similarity_;
+    bool    cache_idle_, leaves_idle_;
+    int32_t n_checkpoints_, checkpoint_step_;
+
+    // What files of slots belong to: the models as they were loaded, whatever is at their paths later.
+    slot_file_owner owner_;
+    std::string     no_owner_;   // why that is unknown, empty if it is known
 };
 
 // The prompt up to the first token that must be read in any case: the last one, or the one before the first whose

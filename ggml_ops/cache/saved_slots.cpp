@@ -2,21 +2,30 @@
 // was.
 
 #include "cache/cache.h"
+#include "base/text.h"
 #include "cache/slot_file.h"
+#include "llama/access.h"
 
 #include <map>
 #include <set>
 
 namespace dflash {
 
-// What this engine's files belong to. Throws status_error where a model's file cannot be read any more.
-static slot_file_owner owner_of(const std::string & model, const std::string & drafter, const std::string & projector) {
-    const auto fingerprint = [](const std::string & path) { return path.empty() ? 0 : model_fingerprint(path); };
+void cache::set_owner(const dflash_engine_params & p) {
+    const auto fingerprint = [](const char * path) { return is_set(path) ? model_fingerprint(path) : 0; };
     try {
-        return { fingerprint(model), fingerprint(drafter), fingerprint(projector) };
+        owner_ = { fingerprint(p.model), fingerprint(p.drafter), fingerprint(p.mmproj),
+            access_rope_factors(target_.context()) };
     } catch (const std::runtime_error & e) {
-        throw status_error(DFLASH_ERROR_INTERNAL, e.what());
+        no_owner_ = concat("a model's file could not be read when it was loaded: ", e.what());
     }
+}
+
+const slot_file_owner & cache::owner() const {
+    if (!no_owner_.empty()) {
+        throw status_error(DFLASH_ERROR_INTERNAL, no_owner_);
+    }
+    return owner_;
 }
 
 // The media that tokens stand for, each once.
@@ -56,13 +65,12 @@ dflash_slot_file cache::save(int32_t id, const std::string & path) const {
     if (const std::string why = target_memory().uncheckable(); !why.empty()) {
         throw status_error(DFLASH_ERROR_ARG, "slots of this model cannot be saved: ", why);
     }
-    const slot_file_owner owner = owner_of(model_path_, drafter_path_, projector_path_);
-    const conversation    c     = copy_of(s);
+    const conversation c = copy_of(s);
     if (c.state.empty()) {
         throw status_error(DFLASH_ERROR_INTERNAL, "the state of slot ", id, " could not be read");
     }
     try {
-        return { (int32_t) c.tokens.size(), write_slot_file(path, c, media_of(c.tokens, media_), owner) };
+        return { (int32_t) c.tokens.size(), write_slot_file(path, c, media_of(c.tokens, media_), owner()) };
     } catch (const std::runtime_error & e) {
         throw status_error(DFLASH_ERROR_INTERNAL, e.what());
     }
@@ -70,9 +78,9 @@ dflash_slot_file cache::save(int32_t id, const std::string & path) const {
 
 dflash_slot_file cache::load(int32_t id, const std::string & path) {
     check_idle(id);
-    sequence &            s     = sequences_[id];
-    const slot_file_owner owner = owner_of(model_path_, drafter_path_, projector_path_);
-    slot_file             file;
+    sequence &              s     = sequences_[id];
+    const slot_file_owner & owner = this->owner();
+    slot_file               file;
     try {
         file = read_slot_file(path, owner, target_.limits().n_ctx_slot - 1);
     } catch (const std::runtime_error & e) {
@@ -89,11 +97,14 @@ dflash_slot_file cache::load(int32_t id, const std::string & path) {
     }
     conversation before = copy_of(s);
     if (restore(s, c, n) != n) {
-        restore(s, before, (int32_t) before.tokens.size());
+        forget(id);
+        if (!before.tokens.empty()) {
+            restore(s, before, (int32_t) before.tokens.size());
+        }
         throw status_error(DFLASH_ERROR_ARG,
             "the file does not fit this engine: it may have been saved with other cache types (-ctk, -ctv)");
     }
-    if (s.caches && !before.state.empty() && !host_.holds(before.tokens)) {
+    if (s.caches && !before.tokens.empty() && !before.state.empty() && !host_.holds(before.tokens)) {
         host_.add(std::move(before));
     }
     s.caches    = true;

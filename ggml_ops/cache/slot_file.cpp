@@ -19,14 +19,14 @@ namespace {
 
 constexpr int32_t MAX_DRAFTS      = 8;
 constexpr char    CONTRADICTION[] = "is damaged: its counts contradict each other";
-constexpr char    MAGIC[8]        = { 'D', 'F', 'S', 'L', 'O', 'T', '0', '5' };
+constexpr char    MAGIC[8]        = { 'D', 'F', 'S', 'L', 'O', 'T', '0', '6' };
 
 struct head {
     char     magic[8];
     uint64_t file_size;
     uint64_t target, drafter, projector;   // projector: 0 without media
     uint64_t state_size;                   // bytes
-    int32_t  n_tokens, n_asked, n_checkpoints, n_drafts, n_media, unused;
+    int32_t  n_tokens, n_asked, n_checkpoints, n_drafts, n_media, rope_factors;
 };
 
 // A medium.
@@ -163,6 +163,8 @@ void check(const head & h, size_t size, const slot_file_owner & owner, int32_t m
     refuse_file_if(h.file_size != size, "is damaged: it has ", size, " of ", h.file_size, " bytes");
     refuse_file_if(h.target != owner.target, "was saved with another target");
     refuse_file_if(h.drafter != owner.drafter, "was saved with another drafter, or without one");
+    refuse_file_if(h.rope_factors != owner.rope_factors,
+        "was saved with a context that takes other rotation factors (LongRoPE): start with the same -c and -np");
     refuse_file_if(h.n_media > 0 && h.projector != owner.projector,
         "holds media, which were read by another projector, or there is none here");
     refuse_file_if(h.n_tokens < 1 || h.n_tokens > max_tokens, "holds ", h.n_tokens, " tokens, must be 1..", max_tokens,
@@ -264,6 +266,7 @@ static head head_of(const conversation & c, size_t n_media, const slot_file_owne
     h.n_checkpoints = (int32_t) c.checkpoints.size();
     h.n_drafts      = (int32_t) c.drafts.size();
     h.n_media       = (int32_t) n_media;
+    h.rope_factors  = owner.rope_factors;
     h.file_size     = sizeof(h) + c.bytes() + c.checkpoints.size() * 2 * sizeof(uint64_t) +
                   c.drafts.size() * sizeof(draft_head) + n_media * sizeof(media_head) + sizeof(uint64_t);
     return h;

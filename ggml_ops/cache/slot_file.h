@@ -20,6 +20,7 @@ namespace dflash {
 // The models that a state belongs to: the same files, in any place.
 struct slot_file_owner {
     uint64_t target = 0, drafter = 0, projector = 0;   // fingerprints, 0: none
+    int32_t  rope_factors = 0;                         // those of K in its state (access_rope_factors)
 };
 
 // A medium of a conversation, by the token of its rows.

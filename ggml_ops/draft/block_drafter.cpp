@@ -144,7 +144,7 @@ block_drafter::block_drafter(const llama_model * model, const llama_model * targ
     for (const ggml_backend_ptr & backend : backends_) {
         backends.push_back(backend.get());
     }
-    graphs_ = std::make_unique<graph_cache>(backends);
+    graphs_ = std::make_unique<graph_cache>(backends, most_tensors(model_, params_.n_slots));
 }
 
 // Takes a part of a shared head, if that is enough.
@@ -156,6 +156,9 @@ void block_drafter::share_part(const llama_model * target, bool shares) {
         ": leave it out");
     const whole_head whole = { model_.output, params_.head, model_.n_candidates, model_.layers[0].wk };
     if (const int32_t n = can ? head_part::size(whole, wanted) : 0; n > 0) {
+        const int32_t n_candidates = std::max(model_.selector_top_k, model_.lilicorr.top_k);   // of a position
+        fail_if(n < n_candidates && n < whole.n_tokens, "draft_vocab is ", n, ", fewer than the ", n_candidates,
+            " candidates that this drafter compares: give at least ", n_candidates, ", or leave it out");
         part_         = std::make_unique<head_part>(whole, n, llama_model_get_vocab(target));
         model_.output = part_->tensor();
     } else if (shares && shared_head::is_remote(whole.tensor, whole.beside)) {
@@ -378,7 +381,7 @@ draft_graph & block_drafter::prepare(const graph_shape & shape) {
 }
 
 std::unique_ptr<draft_graph> block_drafter::build_new(const graph_shape & shape) const {
-    auto graph       = std::make_unique<draft_graph>(shape);
+    auto graph       = std::make_unique<draft_graph>(shape, graphs_->n_tensors());
     graph->alignment = graphs_->alignment();
     graph->transfers = transfers_;
     build(*graph);

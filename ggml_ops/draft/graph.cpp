@@ -7,12 +7,6 @@
 
 namespace dflash {
 
-namespace {
-
-constexpr size_t MAX_NODES = 8192;
-
-}   // namespace
-
 ggml_backend_buffer_type_t memory_beside(const ggml_tensor * weight) {
     ggml_backend_dev_t device = device_of(weight);
     if (!device || ggml_backend_buffer_is_host(weight->buffer)) {
@@ -42,10 +36,10 @@ int32_t inject_bucket(int32_t n_inject, bool on_device) {
     return (n_inject + 255) / 256 * 256;
 }
 
-draft_graph::draft_graph(const graph_shape & shape) : shape(shape) {
+draft_graph::draft_graph(const graph_shape & shape, size_t n_tensors) : shape(shape) {
     ctx.reset(ggml_init(
-        { MAX_NODES * ggml_tensor_overhead() + ggml_graph_overhead_custom(MAX_NODES, false), nullptr, true }));
-    gf = ggml_new_graph_custom(ctx.get(), MAX_NODES, false);
+        { n_tensors * ggml_tensor_overhead() + ggml_graph_overhead_custom(n_tensors, false), nullptr, true }));
+    gf = ggml_new_graph_custom(ctx.get(), n_tensors, false);
 }
 
 ggml_tensor * draft_graph::input(ggml_tensor * tensor) {
@@ -90,7 +84,7 @@ draft_graph & graph_cache::add(const std::function<std::unique_ptr<draft_graph>(
 
 ggml_backend_sched_ptr graph_cache::new_scheduler() {
     return ggml_backend_sched_ptr(
-        ggml_backend_sched_new(backends_.data(), nullptr, (int) backends_.size(), MAX_NODES, false, true));
+        ggml_backend_sched_new(backends_.data(), nullptr, (int) backends_.size(), n_tensors_, false, true));
 }
 
 void graph_cache::reserve(const std::function<std::unique_ptr<draft_graph>()> & make) {

@@ -97,7 +97,8 @@ struct draft_graph {
     ggml_tensor * hidden = nullptr;   // probe: F32 [n_embd, n_block]
     ggml_tensor * logits = nullptr;   // probe: F32 [n_logits, n_head * n_slots]
 
-    explicit draft_graph(const graph_shape & shape);
+    // n_tensors: room for nodes and leafs together.
+    draft_graph(const graph_shape & shape, size_t n_tensors);
 
     ggml_tensor * input(ggml_tensor * tensor);    // marks it; its data is set before each pass
     ggml_tensor * output(ggml_tensor * tensor);   // marks it and adds it to the graph
@@ -107,11 +108,12 @@ struct draft_graph {
 // The graphs that were built last, each with its compute buffers.
 class graph_cache {
   public:
-    // The backends must outlive the cache; the CPU's is the last.
-    explicit graph_cache(std::vector<ggml_backend_t> backends) :
-        alignment_(alignment_of(backends)), backends_(std::move(backends)) {}
+    // The backends must outlive the cache; the CPU's is the last. n_tensors: nodes and leafs of the largest graph.
+    graph_cache(std::vector<ggml_backend_t> backends, size_t n_tensors) :
+        alignment_(alignment_of(backends)), n_tensors_(n_tensors), backends_(std::move(backends)) {}
 
     size_t alignment() const { return alignment_; }
+    size_t n_tensors() const { return n_tensors_; }
 
     // The cached graph of this shape, or null.
     draft_graph * find(const graph_shape & shape);
@@ -131,7 +133,7 @@ class graph_cache {
     ggml_backend_sched_ptr new_scheduler();
     ggml_backend_sched_ptr take_scheduler(const std::function<std::unique_ptr<draft_graph>()> & make);
 
-    size_t                                    alignment_;
+    size_t                                    alignment_, n_tensors_;
     std::vector<ggml_backend_t>               backends_;
     std::vector<ggml_backend_sched_ptr>       reserved_;   // with memory, for future graphs
     std::vector<std::unique_ptr<draft_graph>> graphs_;     // most recently used first

@@ -4,8 +4,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace dflash {
+
+size_t most_tensors(const drafter_model & model, int32_t n_slots) {
+    // Of a layer with its weights; for each slot, of its attention in a layer, and of its masks.
+    constexpr size_t LAYER = 96, ATTENTION = 16, MASKS = 40;
+    // Of the selector and what comes before the first layer; of DSpark's and Domino's steps; of LiliCorr's layers.
+    constexpr size_t REST = 512, STEP = 48, CORRELATOR = 56;
+
+    const size_t n            = (size_t) n_slots;
+    const size_t convolutions = model.conv_kernel > 0 ? 18 + 40 * std::min(model.conv_kernel, model.block_size) : 0;
+    const size_t steps        = model.markov_prev || model.domino_ih ? model.max_length() : 0;
+    return model.layers.size() * (LAYER + convolutions + ATTENTION * n) + MASKS * n + REST + STEP * steps +
+           CORRELATOR * model.lilicorr.layers.size();
+}
 
 layer_builder::layer_builder(draft_graph & graph, const drafter_model & model, const kv_ring & kv, bool flash_attn) :
     graph_(graph), shape_(graph.shape), model_(model), kv_(kv), flash_attn_(flash_attn), ctx_(graph.ctx.get()) {
@@ -170,17 +184,15 @@ ggml_tensor * layer_builder::layer(size_t il, ggml_tensor * taps, ggml_tensor * 
     return layer.out_scale ? ggml_mul(ctx_, block, layer.out_scale) : block;
 }
 
-// K or V of rows of taps, then rows of blocks; either may be null. If both use the same weights they are multiplied
-// together, so that the weights are read only once.
-ggml_tensor * layer_builder::project(linear block, linear context, ggml_tensor * taps, ggml_tensor * rows) {
-    const auto joined = [&](ggml_tensor * first, ggml_tensor * second) {
-        return first && second ? ggml_concat(ctx_, first, second, 1) : first ? first : second;
-    };
-    if (!context.weight) {
-        return product(block.weight, joined(taps, rows), block.bias);
+// Rows [n, first], then rows [n, second]; either may be null. As matrices of one row each: the CPU's threads share
+// matrices, not rows.
+ggml_tensor * layer_builder::joined_rows(ggml_tensor * first, ggml_tensor * second) {
+    if (!first || !second) {
+        return first ? first : second;
     }
-    return joined(taps ? product(context.weight, taps, context.bias) : nullptr,
-        rows ? product(block.weight, rows, block.bias) : nullptr);
+    const auto matrices = [&](ggml_tensor * rows) { return ggml_reshape_3d(ctx_, rows, rows->ne[0], 1, rows->ne[1]); };
+    ggml_tensor * all   = ggml_concat(ctx_, matrices(first), matrices(second), 2);
+    return ggml_reshape_2d(ctx_, all, all->ne[0], all->ne[2]);
 }
 
 // Writes K and V of all rows into their cells.
@@ -188,8 +200,13 @@ void layer_builder::store_kv(size_t il, ggml_tensor * taps, ggml_tensor * rows) 
     const drafter_layer & layer    = model_.layers[il];
     const int64_t         head_dim = model_.head_dim, n_head_kv = model_.n_head_kv, n_rows = shape_.n_rows();
 
-    const auto heads_of = [&](linear block, linear context) {
-        return ggml_reshape_3d(ctx_, project(block, context, taps, rows), head_dim, n_head_kv, n_rows);
+    // Rows of taps and of blocks with the same weights are multiplied together, so that these are read only once.
+    ggml_tensor * all      = layer.wk_ctx ? nullptr : joined_rows(taps, rows);
+    const auto    heads_of = [&](linear block, linear context) {
+        ggml_tensor * heads = all ? product(block.weight, all, block.bias)
+                                     : joined_rows(taps ? product(context.weight, taps, context.bias) : nullptr,
+                                        rows ? product(block.weight, rows, block.bias) : nullptr);
+        return ggml_reshape_3d(ctx_, heads, head_dim, n_head_kv, n_rows);
     };
     ggml_tensor * k = heads_of({ layer.wk, layer.bk }, { layer.wk_ctx, layer.bk_ctx });
     ggml_tensor * v = layer.wv ? heads_of({ layer.wv, layer.bv }, { layer.wv_ctx, layer.bv_ctx })
@@ -209,23 +226,37 @@ ggml_tensor * layer_builder::attention(size_t il, ggml_tensor * rows) {
     ggml_tensor * q = ggml_reshape_3d(ctx_, product(layer.wq, rows, layer.bq), head_dim, n_head, shape_.n_block());
     q               = rope(norm(q, layer.q_norm), graph_.pos_q, model_.rope_base);
 
-    ggml_tensor * out = nullptr;
+    std::vector<ggml_tensor *> parts;
     for (int32_t i = 0; i < shape_.n_slots(); ++i) {
-        ggml_tensor * q_slot   = ggml_view_3d(ctx_, q, head_dim, n_head, shape_.n_block_rows, q->nb[1], q->nb[2],
-              (size_t) i * shape_.n_block_rows * q->nb[2]);
-        ggml_tensor * out_slot = attend(il, i, ggml_permute(ctx_, q_slot, 0, 2, 1, 3));
-        out                    = out ? ggml_concat(ctx_, out, out_slot, 1) : out_slot;
+        ggml_tensor * q_slot = ggml_view_3d(ctx_, q, head_dim, n_head, shape_.n_block_rows, q->nb[1], q->nb[2],
+            (size_t) i * shape_.n_block_rows * q->nb[2]);
+        parts.push_back(attend(il, i, ggml_permute(ctx_, q_slot, 0, 2, 1, 3)));
     }
+    ggml_tensor * out = ggml_reshape_2d(ctx_, joined(parts), head_dim * n_head, shape_.n_block());
     if (model_.value_scale != 0.0f) {
         out = ggml_scale(ctx_, out, model_.value_scale);
     }
     return product(layer.wo, out, layer.bo);
 }
 
-// Attention of the shape's slot i: q [head_dim, length, n_head] -> [head_dim * n_head, length].
+// Tensors [a, b, n] one after another, at least one. In pairs, so that none is copied often.
+ggml_tensor * layer_builder::joined(std::vector<ggml_tensor *> parts) {
+    while (parts.size() > 1) {
+        std::vector<ggml_tensor *> pairs;
+        for (size_t i = 0; i + 1 < parts.size(); i += 2) {
+            pairs.push_back(ggml_concat(ctx_, parts[i], parts[i + 1], 2));
+        }
+        if (parts.size() % 2 == 1) {
+            pairs.push_back(parts.back());
+        }
+        parts = std::move(pairs);
+    }
+    return parts[0];
+}
+
+// Attention of the shape's slot i: q [head_dim, length, n_head] -> [head_dim, n_head, length].
 ggml_tensor * layer_builder::attend(size_t il, int32_t i, ggml_tensor * q) {
-    const drafter_layer & layer    = model_.layers[il];
-    const int64_t         row_size = (int64_t) model_.head_dim * model_.n_head;
+    const drafter_layer & layer = model_.layers[il];
 
     const auto cells = [&](ggml_tensor * cache) {   // the slot's part: [head_dim, span, n_head_kv]
         ggml_tensor * view = ggml_view_3d(ctx_, cache, model_.head_dim, model_.n_head_kv, shape_.spans[i],
@@ -240,14 +271,14 @@ ggml_tensor * layer_builder::attend(size_t il, int32_t i, ggml_tensor * q) {
         ggml_tensor * out = ggml_flash_attn_ext(ctx_, q, k, v, mask, model_.attention_scale, 0.0f, 0.0f);
         ggml_flash_attn_ext_add_sinks(out, layer.attn_sinks);
         ggml_prec_set_acc(out, GGML_PREC_F32);
-        return ggml_reshape_2d(ctx_, out, row_size, shape_.n_block_rows);
+        return out;
     }
     ggml_tensor * scores = ggml_mul_mat(ctx_, k, q);
     ggml_prec_set_acc(scores, GGML_PREC_F32);
     scores = ggml_soft_max_ext(ctx_, scores, mask, model_.attention_scale, 0.0f);
     ggml_soft_max_add_sinks(scores, layer.attn_sinks);
     ggml_tensor * out = ggml_mul_mat(ctx_, ggml_cont(ctx_, ggml_transpose(ctx_, v)), scores);
-    return ggml_cont_2d(ctx_, ggml_permute(ctx_, out, 0, 2, 1, 3), row_size, shape_.n_block_rows);
+    return ggml_cont(ctx_, ggml_permute(ctx_, out, 0, 2, 1, 3));
 }
 
 ggml_tensor * layer_builder::feed_forward(const drafter_layer & layer, ggml_tensor * rows) {

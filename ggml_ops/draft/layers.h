@@ -11,9 +11,17 @@
 #include "draft/kv_ring.h"
 #include "llama/drafter_model.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
 namespace dflash {
 
 class tap_store;   // llama/tap_store.h
+
+// More nodes and leafs than a graph of the largest shape has, with the selector's: a few for each row of a block, and
+// for each slot in each layer.
+size_t most_tensors(const drafter_model & model, int32_t n_slots);
 
 class layer_builder {
   public:
@@ -44,7 +52,8 @@ class layer_builder {
     ggml_tensor * fuse_by_layer(ggml_tensor * taps);
     ggml_tensor * tap_rows_of(size_t il, ggml_tensor * taps);
     void          store_kv(size_t il, ggml_tensor * taps, ggml_tensor * rows);
-    ggml_tensor * project(linear block, linear context, ggml_tensor * taps, ggml_tensor * rows);
+    ggml_tensor * joined_rows(ggml_tensor * first, ggml_tensor * second);
+    ggml_tensor * joined(std::vector<ggml_tensor *> parts);
     ggml_tensor * attention(size_t il, ggml_tensor * rows);
     ggml_tensor * attend(size_t il, int32_t i, ggml_tensor * q);
     ggml_tensor * feed_forward(const drafter_layer & layer, ggml_tensor * rows);

@@ -169,23 +169,24 @@ length_choice controller::best_of(int32_t drafter, const drafting_slots & drafti
     return best;
 }
 
-// Those that may draft, without one that failed if there is another. There is one, because block verification is
-// refused where no drafter has a lattice (require_lattice()).
-std::vector<int32_t> controller::ready_drafters(const std::vector<slot> & slots) const {
+// Those that may draft. There is one, because block verification is refused where no drafter has a lattice
+// (require_lattice()).
+std::vector<int32_t> controller::drafters_of(const std::vector<slot> & slots) const {
     std::vector<int32_t> drafters;
     for (int32_t drafter = 0; drafter < (int32_t) drafters_.size(); ++drafter) {
         if (may_draft(drafter, slots)) {
             drafters.push_back(drafter);
         }
     }
-    return rests_.ready(drafters);
+    return drafters;
 }
 
-// The drafter and its best length. If no slot leaves this to the controller, the first drafter that is ready.
+// The drafter and its best length; none that failed if there is another. If no slot leaves this to the controller, the
+// first drafter that is ready.
 length_choice controller::choose_drafter(
     const std::vector<slot> & slots, const drafting_slots & drafting, const step_choice & choice) {
     std::vector<length_choice> best;
-    for (const int32_t drafter : ready_drafters(slots)) {
+    for (const int32_t drafter : rests_.ready(drafters_of(slots))) {
         best.push_back(best_of(drafter, drafting, choice));
     }
     if (drafting.automatic.empty()) {
@@ -504,13 +505,14 @@ double controller::observe_draft(
     return ms;
 }
 
-void controller::observe_failure(const pass_record & next, int32_t drafter, const std::string & why) {
+void controller::observe_failure(
+    const std::vector<slot> & slots, const pass_record & next, int32_t drafter, const std::string & why) {
     failures_[drafter] = why;
     if (next.choice.length <= 1 || next.choice.drafter != drafter || next.draft_ms) {
         return;   // the step has what was chosen for it
     }
     rests_.fail(drafter);
-    if (!next.choice.is_fixed) {
+    if (!next.choice.is_fixed && !rests_.any_ready(drafters_of(slots))) {
         switch_.fail();
     }
     if (--counts_.reasons[reason_] == 0) {

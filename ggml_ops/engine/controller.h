@@ -92,7 +92,8 @@ class controller {
     double observe_draft(
         const pass_record & last, const step_choice & choice, int32_t n_slots, int32_t n_injected, double ms);
     // A pass of a drafter failed: the one that `next` was to have, or one that only read what target passes left.
-    void observe_failure(const pass_record & next, int32_t drafter, const std::string & why);
+    void observe_failure(
+        const std::vector<slot> & slots, const pass_record & next, int32_t drafter, const std::string & why);
     void observe_other(double ms);   // time of a step beyond its passes
 
     pass_costs &       costs() { return costs_; }
@@ -123,7 +124,7 @@ class controller {
     int32_t              tree_outputs(const std::vector<slot> & slots) const;
     drafting_slots       drafting_of(const std::vector<slot> & slots, const step_choice & choice) const;
     bool                 may_draft(int32_t drafter, const std::vector<slot> & slots) const;
-    std::vector<int32_t> ready_drafters(const std::vector<slot> & slots) const;
+    std::vector<int32_t> drafters_of(const std::vector<slot> & slots) const;
     length_choice        best_of(int32_t drafter, const drafting_slots & drafting, const step_choice & choice) const;
     length_choice        choose_drafter(
                const std::vector<slot> & slots, const drafting_slots & drafting, const step_choice & choice);

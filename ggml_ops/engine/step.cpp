@@ -280,9 +280,10 @@ bool engine::verify() {
         return true;
     }
     pass_.verify_ms       = watch.ms();
-    const std::string why = rc == 2   ? "the pass was interrupted"
-                            : rc == 1 ? "no room in the KV cache"
-                                      : "a target pass failed (code " + std::to_string(rc) + ")";
+    const std::string why = rc == 2    ? "the pass was interrupted"
+                            : rc == 1  ? "no room in the KV cache"
+                            : rc == -2 ? "no memory for a pass"
+                                       : "a target pass failed (code " + std::to_string(rc) + ")";
     for (slot & s : slots_) {
         if (s.pass.n_rows > 0) {
             fail(s, why);
@@ -489,7 +490,7 @@ void engine::draft() {
             draft_with(drafts_[i], parts, n_denoised, n_injected);
         }
         if (const std::string why = drafts_[i].take_failure(); !why.empty()) {
-            controller_.observe_failure(next_, i, why);
+            controller_.observe_failure(slots_, next_, i, why);
         }
     }
 }

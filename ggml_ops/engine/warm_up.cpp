@@ -1,5 +1,6 @@
 #include "engine/warm_up.h"
 
+#include "base/stopwatch.h"
 #include "engine/sample_text.h"
 
 #include <algorithm>
@@ -84,7 +85,6 @@ static pass_shapes shapes_of(
 
 void warm_up(const dflash_engine_params & params, const std::string & cost_cache, target & target,
     draft_memories & drafts, pass_costs & costs) {
-    const stopwatch     since_start;
     const pass_limits & limits = target.limits();
     const pass_shapes   shapes = shapes_of(params, target, drafts);
     sample_text         text(target.vocab());
@@ -103,7 +103,8 @@ void warm_up(const dflash_engine_params & params, const std::string & cost_cache
         passes.drafts[i](1, std::min(shapes.max_lengths[i], std::max(2, limits.n_draft_max + 1)));
     }
     if (params.warmup && !costs.read(cost_cache, passes.drafts.size())) {
-        costs.measure(passes, shapes, since_start);
+        const stopwatch since_first;
+        costs.measure(passes, shapes, [&] { return since_first.ms(); });
         costs.write(cost_cache);
     }
     // A recurrent target would keep a whole state for the padding rows.

@@ -561,6 +561,10 @@ DFLASH_API dflash_status dflash_rpc_devices(const char * servers, char ** out);
 // DFLASH_ERROR_RPC unless the engine's RPC servers still answer.
 DFLASH_API dflash_status dflash_engine_rpc_check(const dflash_engine * engine);
 
+// Let whatever waits for these servers, in any engine of this process, go on as if they were lost. Thread-safe. For an
+// engine that is freed while a server hangs: nothing else ends that wait.
+DFLASH_API dflash_status dflash_rpc_hang_up(const char * servers);
+
 typedef struct dflash_rpc_server_params {
     const char * host;        // IPv4 address to listen on
     int32_t      port;        // 1..65535

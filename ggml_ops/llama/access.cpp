@@ -149,4 +149,11 @@ void access_limit_sequences(llama_context * ctx, uint32_t n_ctx_seq) {
     cparams.n_ctx_seq       = std::min(cparams.n_ctx_seq, n_ctx_seq);
 }
 
+int32_t access_rope_factors(const llama_context * ctx) {
+    const llama_model & model   = ctx->get_model();
+    const bool          chooses = std::any_of(
+        model.layers.begin(), model.layers.end(), [](const auto & l) { return l.rope_long && !l.rope_freqs; });
+    return !chooses ? 0 : ctx->get_cparams().n_ctx_seq > model.hparams.n_ctx_orig_yarn ? 2 : 1;
+}
+
 }   // namespace dflash

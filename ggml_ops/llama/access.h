@@ -72,6 +72,8 @@ LLAMA_API std::string access_arch(const llama_model * model);
 LLAMA_API bool access_needs_streams(const llama_model * model);
 // Limits the length of a sequence to less than the context: graphs choose the factors of LongRoPE by it.
 LLAMA_API void access_limit_sequences(llama_context * ctx, uint32_t n_ctx_seq);
+// Which factors of LongRoPE the context's graphs turn K by: 0 where there is no choice, 1 the short ones, 2 the long.
+LLAMA_API int32_t access_rope_factors(const llama_context * ctx);
 // Whether the architecture's graph can output the input of layer `layer` as a tap (other graphs abort).
 LLAMA_API bool access_has_tap(const llama_model * model, int32_t layer);
 // The architectures with taps, by general.architecture: of all layers' inputs; of the last layer's output, too.

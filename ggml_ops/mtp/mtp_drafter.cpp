@@ -123,7 +123,7 @@ void mtp_drafter::run(const std::vector<draft_job> & jobs, int32_t length, std::
     for (size_t i = 0; i < jobs.size(); ++i) {
         start(jobs[i], drafts[i]);
     }
-    compute({ 0, n_heads_ - 1 });
+    compute({ 0, n_heads_ - 1, false });
     for (const draft_job & job : jobs) {
         if (job.n_inject > 0) {
             context_.advance(job.slot, job.n_inject, job.taps + (size_t) (job.n_inject - 1) * n_embd_);
@@ -141,7 +141,7 @@ void mtp_drafter::run(const std::vector<draft_job> & jobs, int32_t length, std::
             break;
         }
         const int32_t head = n_heads_ > 1 ? depth - 1 : 0;
-        compute({ head, head });
+        compute({ head, head, true });
     }
     for (const path & p : paths_) {   // the next pass computes what is accepted of it with the target's hidden states
         context_.cut_rows(p.slot, p.pos);
@@ -188,13 +188,14 @@ void mtp_drafter::compute(head_range heads) {
     const auto n_rows = (int32_t) rows_.size(), n_most = (int32_t) llama_n_batch(context_.ctx());
     for (int32_t from = 0; from < n_rows; from += n_most) {
         for (int32_t head = heads.first; head <= heads.last; ++head) {
-            compute_chunk(rows_.data() + from, std::min(n_most, n_rows - from), head, head == heads.first);
+            compute_chunk(rows_.data() + from, std::min(n_most, n_rows - from), head, heads);
         }
     }
 }
 
-void mtp_drafter::compute_chunk(const row * chunk, int32_t n, int32_t head, bool outputs) {
-    llama_context * ctx = context_.ctx();
+void mtp_drafter::compute_chunk(const row * chunk, int32_t n, int32_t head, head_range heads) {
+    llama_context * ctx     = context_.ctx();
+    const bool      outputs = head == heads.first;
     // llama.cpp would take the first rows' states for those of the rows with logits, where the graph has all
     const bool proposes = outputs && std::any_of(chunk, chunk + n, [](const row & r) { return r.path >= 0; });
     llama_set_embeddings_nextn(ctx, true, crops_ || !proposes);
@@ -213,20 +214,23 @@ void mtp_drafter::compute_chunk(const row * chunk, int32_t n, int32_t head, bool
     if (n_heads_ > 1) {
         llama_set_nextn_layer_offset(ctx, head);
     }
-    if (process() && proposes) {
+    if (process(heads.drafts_only) && proposes) {
         propose_all(chunk, n);
     }
 }
 
-// Computes the batch. False: an assistant looks for free cells, though it leaves nothing there, and the target's cache
-// is full.
-bool mtp_drafter::process() {
-    constexpr int     NO_CELLS = 1;
+// Computes the batch. False: the cache is full, and no row of the text is lost: these are rows of drafts, or an
+// assistant's, which looks for free cells of the target's cache, though it leaves nothing there.
+bool mtp_drafter::process(bool drafts_only) {
+    constexpr int NO_CELLS = 1;
+    fail_if(is_broken_, "a pass of the MTP layers broke off before: load the model again");
     const log_silence silence;   // it warns of this
     llama_context *   ctx      = context_.ctx();
     const int32_t     n_reused = llama_perf_context(ctx).n_reused;
-    const int         rc       = llama_process(ctx, LLAMA_PROCESS_TYPE_DECODE, batch_.get());
-    if (rc == NO_CELLS && context_.shares()) {
+    is_broken_                 = true;   // where it throws, the context has half a graph (abort_guard)
+    const int rc               = llama_process(ctx, LLAMA_PROCESS_TYPE_DECODE, batch_.get());
+    is_broken_                 = false;
+    if (rc == NO_CELLS && (drafts_only || context_.shares())) {
         return false;
     }
     fail_if(rc != 0, "a pass of the MTP layers failed (code ", rc, ")");

@@ -68,9 +68,11 @@ class mtp_drafter : public drafter {
         std::vector<int32_t> tokens;      // from the anchor on
         std::vector<float>   states;      // [tokens, n_embd]: before each of them
     };
-    // Layers that compute the same rows, one after the other; only the first one's outputs count.
+    // Layers that compute the same rows, one after the other; only the first one's outputs count. drafts_only: no row
+    // is of the text.
     struct head_range {
         int32_t first, last;
+        bool    drafts_only;
     };
 
     // Tokens that it may propose.
@@ -79,8 +81,8 @@ class mtp_drafter : public drafter {
     void start(const draft_job & job, draft & drafted);
     void add_rows(int32_t i_path);
     void compute(head_range heads);
-    void compute_chunk(const row * chunk, int32_t n, int32_t head, bool outputs);
-    bool process();
+    void compute_chunk(const row * chunk, int32_t n, int32_t head, head_range heads);
+    bool process(bool drafts_only);
     void propose_all(const row * chunk, int32_t n);
     void propose(path & p, const float * logits, const float * state);
 
@@ -88,6 +90,7 @@ class mtp_drafter : public drafter {
     int32_t             max_length_;
     int32_t             n_heads_;   // layers that each propose one position; 1: one layer proposes them all
     bool                on_device_, crops_;
+    bool                is_broken_ = false;   // a pass threw
     mtp_context         context_;
     llama_batch_ext_ptr batch_;
     logits_row          logits_;

@@ -1,7 +1,10 @@
 #include "rpc/failures.h"
 
+#include "rpc/socket_limits.h"
+
 #include <map>
 #include <mutex>
+#include <set>
 
 namespace {
 
@@ -11,8 +14,9 @@ struct failure {
 };
 
 struct failures {
-    std::mutex                     mutex;
-    std::map<std::string, failure> by_endpoint;
+    std::mutex                                mutex;
+    std::map<std::string, failure>            by_endpoint;
+    std::map<std::string, std::set<intptr_t>> sockets;
 };
 
 failures & all() {
@@ -38,16 +42,31 @@ void end_failed(const std::string & endpoint) {
     --all().by_endpoint[endpoint].n_alive;
 }
 
+void keep_socket(const std::string & endpoint, intptr_t socket) {
+    const std::lock_guard<std::mutex> lock(all().mutex);
+    all().sockets[endpoint].insert(socket);
+}
+
+void end_socket(const std::string & endpoint, intptr_t socket) {
+    const std::lock_guard<std::mutex> lock(all().mutex);
+    all().sockets[endpoint].erase(socket);
+}
+
 }   // namespace dflash
 
-const char * dflash_rpc_failure(const char * endpoint, bool forget) {
+const char * dflash_rpc_failure(const char * endpoint, int order) {
     static thread_local std::string   sentence;
     const std::lock_guard<std::mutex> lock(all().mutex);
-    const auto                        found = all().by_endpoint.find(endpoint);
+    if (order == dflash::RPC_HANG_UP) {
+        for (const intptr_t socket : all().sockets[endpoint]) {
+            dflash::rpc_hang_up(socket);
+        }
+    }
+    const auto found = all().by_endpoint.find(endpoint);
     if (found == all().by_endpoint.end()) {
         return nullptr;
     }
-    if (forget && found->second.n_alive == 0) {
+    if (order == dflash::RPC_FORGET && found->second.n_alive == 0) {
         all().by_endpoint.erase(found);
         return nullptr;
     }

@@ -32,6 +32,9 @@ rpc_link::~rpc_link() {
     if (receiver_.joinable()) {
         receiver_.join();
     }
+    if (handle_ != -1) {
+        end_socket(endpoint_, handle_);
+    }
     if (lost_) {
         end_failed(endpoint_);
     }
@@ -44,6 +47,9 @@ void rpc_link::start(const std::string & endpoint, socket_ptr socket, const std:
         lose("the RPC server " + endpoint_ + " cannot be reached: " + rpc_why());
     } else if (!greet()) {
         lose("the RPC server " + endpoint_ + " " + refusal_);
+    } else {
+        handle_ = rpc_greeted();
+        keep_socket(endpoint_, handle_);
     }
     receiver_ = std::thread([this] { receive_all(); });
 }

@@ -1,9 +1,10 @@
 // The client's end of a connection to an RPC server: it sends the messages of ggml's RPC backend, receives the answers,
 // and outlives the server.
 //
-// A failed connection is lost for good: its messages then do nothing and answers are zeros. Nothing aborts or waits
-// forever. Callers check for failures after computing (dflash_rpc_failure). A new connection to the server can be made
-// once this one is no longer used.
+// A failed connection is lost for good: its messages then do nothing and answers are zeros. Nothing aborts; what waits
+// for a server that hangs, whose machine still responds, waits until somebody hangs up (RPC_HANG_UP). Callers check for
+// failures after computing (dflash_rpc_failure). A new connection to the server can be made once this one is no longer
+// used.
 
 #pragma once
 
@@ -61,6 +62,7 @@ class rpc_link {
 
     std::string       endpoint_;
     socket_ptr        socket_;
+    intptr_t          handle_ = -1;   // the socket's, while it may be hung up
     std::atomic<bool> lost_{ false };
     bool              own_ops_ = false;
     std::string       refusal_;   // what is wrong with the server's greeting

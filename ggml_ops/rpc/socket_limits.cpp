@@ -25,6 +25,7 @@ constexpr int PATIENCE_MS = 10000;   // timeout of connecting and of the greetin
 constexpr int IDLE_SECONDS = 10, PROBE_SECONDS = 5, N_PROBES = 4;
 
 thread_local std::string why;
+thread_local intptr_t    greeted = -1;
 
 #ifdef _WIN32
 using os_socket = SOCKET;
@@ -99,7 +100,10 @@ bool rpc_connect(intptr_t socket, const void * address, size_t size) {
     return connected;
 }
 
-void rpc_end_handshake(intptr_t socket) { set_patience((os_socket) socket, 0); }
+void rpc_end_handshake(intptr_t socket) {
+    set_patience((os_socket) socket, 0);
+    greeted = socket;
+}
 
 void rpc_watch_peer(intptr_t socket) {
     const os_socket s = (os_socket) socket;
@@ -126,6 +130,16 @@ void rpc_drop(intptr_t socket, const char * reason) {
 #endif
     why = reason;
 }
+
+void rpc_hang_up(intptr_t socket) {
+#ifdef _WIN32
+    shutdown((os_socket) socket, SD_BOTH);
+#else
+    shutdown((os_socket) socket, SHUT_RDWR);
+#endif
+}
+
+intptr_t rpc_greeted() { return greeted; }
 
 const std::string & rpc_why() { return why; }
 

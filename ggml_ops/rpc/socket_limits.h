@@ -16,6 +16,10 @@ void rpc_end_handshake(intptr_t socket);
 void rpc_watch_peer(intptr_t socket);
 // Closes the socket; rpc_why() then returns `why`.
 void rpc_drop(intptr_t socket, const char * why);
+// Ends what waits for it, on any thread: the peer seems to have hung up.
+void rpc_hang_up(intptr_t socket);
+// The socket of the thread's last greeting.
+intptr_t rpc_greeted();
 
 // Why the thread's last connection failed.
 const std::string & rpc_why();

@@ -224,7 +224,8 @@ std::string schema_writer::name_of(int32_t form) {
 bool schema_writer::is_any(int32_t form) const {
     const conjunction & of = forms_.at(form).of;
     return std::all_of(of.begin(), of.end(), [](const schema_node * n) {
-        return !n->nothing && n->types == ALL_TYPES && n->spoken == 0 && n->all_of.empty() && n->groups.empty();
+        return !n->nothing && n->types == ALL_TYPES && !n->values && n->spoken == 0 && n->all_of.empty() &&
+               n->groups.empty();
     });
 }
 

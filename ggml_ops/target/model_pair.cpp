@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "files/gguf_check.h"
 #include "llama/access.h"
+#include "llama/devices.h"
 #include "llama/mtp_layers.h"
 #include "llama/cache_access.h"
 #include "target/mtp_check.h"
@@ -30,9 +31,18 @@ bool on_progress(float p, void * user) {
     return !s->cancelled;
 }
 
-llama_load_mode load_mode(const dflash_engine_params & p) {
+// Whether the CPU packs weights of a file, and then never reads them there again.
+bool packs_weights(const gguf_file & file) {
+    const auto can_pack = backend_function<bool(ggml_type)>(ggml_backend_reg_by_name("CPU"), "dflash_can_pack_type");
+    return can_pack && std::any_of(file.tensors.begin(), file.tensors.end(),
+                           [&](const auto & named) { return can_pack((ggml_type) named.second.type); });
+}
+
+llama_load_mode load_mode(const dflash_engine_params & p, const char * path) {
     if (p.use_mlock) {
-        return p.use_mmap ? LLAMA_LOAD_MODE_MMAP_MLOCK : LLAMA_LOAD_MODE_MLOCK;
+        // a mapped file is locked from its start to the last weight that is read from there: all packed ones, too
+        const bool maps = p.use_mmap && !packs_weights(check_gguf(path));
+        return maps ? LLAMA_LOAD_MODE_MMAP_MLOCK : LLAMA_LOAD_MODE_MLOCK;
     }
     return p.use_mmap ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
 }
@@ -49,7 +59,7 @@ llama_model * load_model(
     logged_error();                                         // forget what went wrong before
     llama_model_params mp          = llama_model_default_params();
     mp.no_alloc                    = progress.options.plans;
-    mp.load_mode                   = progress.options.plans ? LLAMA_LOAD_MODE_NONE : load_mode(p);
+    mp.load_mode                   = progress.options.plans ? LLAMA_LOAD_MODE_NONE : load_mode(p, file.path);
     mp.load_mtp                    = file.with_mtp;
     mp.progress_callback           = on_progress;
     mp.progress_callback_user_data = &progress;
@@ -164,6 +174,7 @@ void model_pair::load(const dflash_engine_params & p, const load_options & optio
     const bool with_mtp = uses_mtp_ && !is_mtp_file_;
     target_.reset(load_model({ p.model, "target", with_mtp }, target_place_, p, { options, 0.0f, target_share }));
     rpc_.raise_failures();
+    target_lock_    = lock_packed(target(), p);
     target_weights_ = access_weights(target());
     check_target(p);
     if (has_file) {
@@ -176,6 +187,7 @@ void model_pair::load(const dflash_engine_params & p, const load_options & optio
 void model_pair::load_drafter(const dflash_engine_params & p, const load_options & options) {
     drafter_place_.settle(target_place_, target());
     file_.reset(load_model({ p.drafter, "drafter", is_mtp_file_ }, drafter_place_, p, { options, 0.8f, 0.2f }));
+    file_lock_       = lock_packed(file_.get(), p);
     drafter_weights_ = access_weights(file_.get());
     if (access_is_assistant(file_.get())) {
         const std::string misfit = access_assistant_misfit(file_.get(), target());
@@ -183,6 +195,10 @@ void model_pair::load_drafter(const dflash_engine_params & p, const load_options
             throw status_error(DFLASH_ERROR_PAIR, p.drafter, " is the assistant of another model: ", misfit);
         }
     }
+}
+
+weight_lock model_pair::lock_packed(const llama_model * model, const dflash_engine_params & p) const {
+    return p.use_mlock && !plans_ ? access_lock_packed(model) : nullptr;
 }
 
 // Where drafters find rows of a projection that they use a part of.

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "files/gguf_file.h"
+#include "llama/weight_lock.h"
 #include "target/memory_table.h"
 #include "target/placement.h"
 #include "target/rpc_servers.h"
@@ -63,18 +64,20 @@ class model_pair {
     double spare_memory() const;
 
   private:
-    void    place(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & stand_ins);
-    void    load(const dflash_engine_params & params, const load_options & options);
-    void    load_drafter(const dflash_engine_params & params, const load_options & options);
-    void    find_heads(const gguf_file & target);
-    int32_t longest_draft() const;
-    void    check_target(const dflash_engine_params & params) const;
+    void        place(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & stand_ins);
+    void        load(const dflash_engine_params & params, const load_options & options);
+    void        load_drafter(const dflash_engine_params & params, const load_options & options);
+    void        find_heads(const gguf_file & target);
+    weight_lock lock_packed(const llama_model * model, const dflash_engine_params & params) const;
+    int32_t     longest_draft() const;
+    void        check_target(const dflash_engine_params & params) const;
 
     rpc_servers     rpc_;
     bool            plans_;
     uint64_t        host_memory_;                    // bytes, 0: what the system says
     placement       target_place_, drafter_place_;   // what the models borrow
     llama_model_ptr target_, file_;                  // file_: beside the target's
+    weight_lock     target_lock_, file_lock_;        // with mlock
     gguf_tensor     head_, mtp_head_;
     buffer_bytes    target_weights_, drafter_weights_;
     bool            uses_mtp_ = false, is_mtp_file_ = false;

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "common/common.h"
 #include "llama/devices.h"
+#include "rpc/failures.h"
 
 #include "ggml-rpc.h"
 
@@ -20,9 +21,9 @@ template <class F> F * rpc_function(const char * name) {
                        DFLASH_ERROR_RPC, "rpc: this build has no RPC backend, build it without -DGGML_RPC=OFF");
 }
 
-// Why a server failed, null: it did not. forget: first drop what is known of connections that still live.
-const char * failure_of(const std::string & endpoint, bool forget) {
-    return rpc_function<const char *(const char *, bool)>("dflash_rpc_failure")(endpoint.c_str(), forget);
+// Why a server failed, null: it did not.
+const char * failure_of(const std::string & endpoint, rpc_order order) {
+    return rpc_function<const char *(const char *, int)>("dflash_rpc_failure")(endpoint.c_str(), order);
 }
 
 void check_port(const std::string & field, long port) {
@@ -95,7 +96,7 @@ rpc_servers::rpc_servers(const char * servers) : endpoints_(split(servers)) {
 
 void rpc_servers::connect() {
     for (const std::string & endpoint : endpoints_) {
-        failure_of(endpoint, true);
+        failure_of(endpoint, RPC_FORGET);
         const auto add_server  = rpc_function<decltype(ggml_backend_rpc_add_server)>("ggml_backend_rpc_add_server");
         ggml_backend_reg_t reg = add_server(endpoint.c_str());
         if (!reg) {
@@ -112,9 +113,15 @@ void rpc_servers::connect() {
 
 void rpc_servers::raise_failures() const {
     for (const std::string & endpoint : endpoints_) {
-        if (const char * why = failure_of(endpoint, false)) {
+        if (const char * why = failure_of(endpoint, RPC_ASK)) {
             throw status_error(DFLASH_ERROR_RPC, why);
         }
+    }
+}
+
+void rpc_servers::hang_up() const {
+    for (const std::string & endpoint : endpoints_) {
+        failure_of(endpoint, RPC_HANG_UP);
     }
 }
 

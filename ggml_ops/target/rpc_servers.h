@@ -34,6 +34,8 @@ class rpc_servers {
         }
         raise_failures();
     }
+    // Whatever waits for one of them, in any engine of this process, goes on as if it were lost. On any thread.
+    void hang_up() const;
     // Asks each of them for a sign of life, then raise_failures().
     void check() const;
 

@@ -247,10 +247,13 @@ int target::process() {
     if (taps_) {
         taps_->set_pass(taps_->take(batch_.n_rows() - batch_.n_padding()));
     }
+    fail_if(is_broken_, "a pass of the target broke off before: load the model again");
     const abort_guard guard(abort_guard::phase::pass);
     const log_silence silence("non-consecutive token position");   // so is M-RoPE behind an image
     const int32_t     n_reused = llama_perf_context(ctx_.get()).n_reused;
-    const int         rc       = llama_process(ctx_.get(), LLAMA_PROCESS_TYPE_DECODE, batch_.get());
+    is_broken_                 = true;   // where it throws, the context has half a graph (abort_guard)
+    const int rc               = llama_process(ctx_.get(), LLAMA_PROCESS_TYPE_DECODE, batch_.get());
+    is_broken_                 = false;
     llama_synchronize(ctx_.get());
     models_.rpc().raise_failures();   // before its results are read
     reused_graph_ = llama_perf_context(ctx_.get()).n_reused > n_reused;

@@ -108,6 +108,7 @@ class target {
     bool                            taps_final_state_ = false;
     batch                           batch_;
     bool                            reused_graph_ = false;
+    bool                            is_broken_    = false;   // a pass threw
     std::atomic<bool>               interrupted_{ false };
 };
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from dflash_local.server.embeddings.embedding_process import EmbeddingProcess
 from dflash_local.server.prometheus import head
+
+if TYPE_CHECKING:
+    from dflash_local.server.embeddings.embedding_process import EmbeddingProcess
 
 _COUNTERS = {
     "embedding_requests_total": ("Requests for embeddings or scores that were answered", "n_requests"),

@@ -11,7 +11,12 @@ from starlette.requests import ClientDisconnect, Request
 from dflash_local.call_arguments import no_constant
 from dflash_local.server.http_errors import HTTPError
 
-LONG = 1 << 20  # bytes that no other answer should wait for
+# Bytes of a body that is read in a thread. Decoding and parsing let no other thread run, but others run in between.
+LONG = 1 << 20
+# Opening brackets and commas of such a body. `[],` is three bytes there and some seventy as a Python list. A prompt of
+# a million tokens has fewer.
+MOST_OBJECTS = 1 << 20
+MOST_VALUES = 1 << 22
 # Some clients name a charset there, which changes nothing.
 _COMPRESSED = frozenset(("br", "compress", "deflate", "gzip", "x-compress", "x-gzip", "zstd"))
 
@@ -43,14 +48,26 @@ async def parsed(raw: bytes) -> dict[str, Any]:
 
 
 def parse_json(raw: bytes) -> dict[str, Any]:
-    """A JSON object. Raises HTTPError 400 if it is not one."""
+    """A JSON object. Raises HTTPError: 400 if it is not one, 413 if it would be many times as long in memory."""
+    if len(raw) >= LONG:
+        _check_values(raw)
     try:
         text = raw.decode(json.detect_encoding(raw))  # json.loads() itself accepts half a character
         body = json.loads(text, parse_constant=no_constant)
-        if "\\ud" in text.lower():
+        if "\\ud" in text or "\\uD" in text:
             json.dumps(body, ensure_ascii=False).encode()  # a lone surrogate cannot be encoded
     except (ValueError, RecursionError) as error:
         raise HTTPError(400, f"the request body is not valid JSON: {error}", code="invalid_json") from None
     if not isinstance(body, dict):
         raise HTTPError(400, "the request body must be a JSON object", code="invalid_json")
     return body
+
+
+def _check_values(raw: bytes) -> None:
+    """Refuse a body of too many values. Brackets and commas inside texts count, too: parsing would tell them apart."""
+    if raw.count(b"[") + raw.count(b"{") > MOST_OBJECTS or raw.count(b",") > MOST_VALUES:
+        raise HTTPError(
+            413,
+            f"the body holds too many values: it may have {MOST_OBJECTS} opening brackets and {MOST_VALUES} commas",
+            code="body_too_large",
+        )

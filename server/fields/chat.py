@@ -3,111 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SkipValidation
+from pydantic import Field, SkipValidation
 
 from dflash_local.errors import RequestError
+from dflash_local.server.fields.documented import Documented
 from dflash_local.server.fields.fields import Fields, Mapped, Part, Policy
-from dflash_local.server.fields.generation_fields import VerboseFields
+from dflash_local.server.fields.generation_fields import GenerationFields, VerboseFields
 from dflash_local.server.fields.probs import ChatProbFields
-
-
-class Document(BaseModel):
-    """A part of a conversation, declared for the docs alone: libdflash reads and checks it."""
-
-    model_config = ConfigDict(extra="allow")
-
-
-class ImageUrl(Document):
-    """An image, which `Engine.apply_chat` reads."""
-
-    url: str = Field(description="a data URL; others only with --media-hosts and --media-path")
-
-
-class InputAudio(Document):
-    """Audio, which `Engine.apply_chat` reads."""
-
-    data: str = Field(description="a file as base64")
-    format: Literal["wav", "mp3", "flac"] | None = Field(None, description="the file's own")
-
-
-class ContentPart(Document):
-    """A part of a message's content."""
-
-    type: Literal["text", "image_url", "input_audio"] = Field(description="video and files are refused")
-    text: str | None = None
-    image_url: ImageUrl | None = None
-    input_audio: InputAudio | None = None
-
-
-class FunctionCall(Document):
-    """Which function is called, with what."""
-
-    name: str
-    arguments: str | dict[str, Any] = Field(description="JSON, as text or as it is")
-
-
-class ToolCall(Document):
-    """A call that the model made."""
-
-    id: str | None = None
-    type: Literal["function"] = "function"
-    function: FunctionCall
-
-
-class Message(Document):
-    """A message of the conversation."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[ContentPart] | None = Field(None, description="the text, whole or in parts")
-    name: str | None = None
-    reasoning_content: str | None = Field(None, description="an assistant's thoughts")
-    tool_calls: list[ToolCall] | None = Field(None, description="an assistant's calls")
-    tool_call_id: str | None = Field(None, description="the call that a tool's message answers")
-
-
-class Function(Document):
-    """What a tool is called and takes."""
-
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = Field(None, description="JSON schema of the arguments")
-    strict: bool | None = None
-
-
-class Tool(Document):
-    """A function that the model may call."""
-
-    type: Literal["function"] = "function"
-    function: Function
-
-
-class ToolChoice(Document):
-    """The one function to call."""
-
-    type: Literal["function"] = "function"
-    function: dict[Literal["name"], str]
-
-
-class ResponseFormat(Document):
-    """The form of the answer's text."""
-
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: dict[str, Any] | None = Field(None, description="its `schema`, for json_schema")
-    schema_: dict[str, Any] | None = Field(None, alias="schema", description="for json_object")
 
 
 class ConversationFields(Fields):
     """What the chat template turns into a prompt."""
 
-    messages: SkipValidation[list[Message]] = Field(description="the conversation so far")
-    tools: SkipValidation[list[Tool] | None] = Field(None, description="functions that the model may call")
-    tool_choice: SkipValidation[Literal["auto", "none", "required"] | ToolChoice | None] = Field(
+    messages: Annotated[Any, Documented("Messages")] = Field(description="the conversation so far")
+    tools: Annotated[Any, Documented("Tools")] = Field(None, description="functions that the model may call")
+    tool_choice: Annotated[Any, Documented("AnyToolChoice")] = Field(
         None, description="whether it must call one, and which"
     )
     parallel_tool_calls: SkipValidation[bool | None] = Field(None, description="several calls in one answer")
-    response_format: SkipValidation[ResponseFormat | None] = Field(None, description="text or JSON")
+    response_format: Annotated[Any, Documented("AnyResponseFormat")] = Field(None, description="text or JSON")
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="more variables for the chat template")
     reasoning_format: SkipValidation[Literal["none", "auto", "deepseek", "deepseek-legacy"] | None] = Field(
         None, description="where thoughts go; none leaves them in the text"
@@ -135,7 +51,7 @@ class ConversationFields(Fields):
     )
 
 
-class ChatRequest(ConversationFields, ChatProbFields, VerboseFields):
+class ChatRequest(ConversationFields, ChatProbFields, VerboseFields, GenerationFields):
     """A chat completion."""
 
     POLICY: ClassVar = Policy(

@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, ClassVar, Literal, NamedTuple, get_origin
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
@@ -89,6 +90,14 @@ class Policy:
         return Policy(**{spec.name: getattr(base, spec.name) | getattr(self, spec.name) for spec in fields(self)})
 
 
+class _Rules:
+    """The rules of a class, made when they are first asked for: only bodies and objects in them are read, and each of
+    their bases would have rules of its own."""
+
+    def __get__(self, _body: Fields | None, model: type[Fields]) -> Mapping[str, Rule]:
+        return _rules(model)
+
+
 class Fields(BaseModel):
     """A body, or an object in it. Its pydantic fields are what is read; null counts as absent everywhere.
 
@@ -100,7 +109,7 @@ class Fields(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", serialize_by_alias=True, defer_build=True)
 
     POLICY: ClassVar[Policy] = Policy()
-    RULES: ClassVar[Mapping[str, Rule]] = {}
+    RULES: ClassVar[_Rules] = _Rules()
 
     _ignored: list[str] = PrivateAttr(default_factory=list)
     _sent_as: dict[str, str] = PrivateAttr(default_factory=dict)
@@ -111,7 +120,6 @@ class Fields(BaseModel):
         for base in cls.__mro__[1:]:
             if base_policy := vars(base).get("POLICY"):
                 cls.POLICY = cls.POLICY.over(base_policy)
-        cls.RULES = _rules(cls)
 
     @classmethod
     def of(cls, body: Mapping[str, Any], *, strict: bool = False) -> Self:
@@ -295,6 +303,7 @@ def log_ignored(path: str, names: list[str]) -> None:
 # ---- tables ----
 
 
+@cache
 def _rules(model: type[Fields]) -> dict[str, Rule]:
     rules: dict[str, Rule] = {}
     policy = model.POLICY

@@ -178,7 +178,7 @@ def _ollama_format(name: str, value: Any) -> Mapping[str, Any]:
     return {"json_schema": {"type": "object"} if value == "json" else value}
 
 
-class VerboseFields(GenerationFields):
+class VerboseFields(Fields):
     """Fields for more in an answer of OpenAI's format."""
 
     verbose: bool | None = Field(

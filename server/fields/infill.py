@@ -12,8 +12,10 @@ from dflash_local.errors import RequestError
 from dflash_local.server.fields.completion import CompletionFields, NativeFields
 from dflash_local.server.fields.fields import Fields, Policy
 
+MAX_FILES = 1024  # plugins send some dozens
 _FILE = {"type": "object", "properties": {"text": {"type": "string"}, "filename": {"type": "string"}}}
-_Files = Annotated[list[Any], WithJsonSchema({"type": "array", "items": {**_FILE, "required": ["text"]}})]
+_FILES = {"type": "array", "items": {**_FILE, "required": ["text"]}, "maxItems": MAX_FILES}
+_Files = Annotated[list[Any], WithJsonSchema(_FILES)]
 
 
 class ExtraFile(Fields):
@@ -41,7 +43,12 @@ class InfillRequest(CompletionFields, NativeFields):
     def of(cls, body: Mapping[str, Any], *, strict: bool = False) -> Self:
         """Read a body, with the files in it."""
         read = super().of(body, strict=strict)
-        for index, value in enumerate(read.input_extra or []):
+        files = read.input_extra or []
+        if len(files) > MAX_FILES:
+            raise RequestError(
+                f"input_extra holds {len(files)} files, at most {MAX_FILES} are allowed", param="input_extra"
+            )
+        for index, value in enumerate(files):
             name = f"input_extra[{index}]"
             if not isinstance(value, Mapping):
                 raise RequestError(f'{name} must be an object with "text", got {value!r:.80}', param=name)

@@ -9,7 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, SkipValidation, WithJsonSchema
 
 from dflash_local.errors import RequestError
-from dflash_local.server.fields.chat import ChatRequest, Document
+from dflash_local.server.fields.chat import ChatRequest
+from dflash_local.server.fields.documents import Document
 from dflash_local.server.fields.fields import Fields, Policy
 from dflash_local.server.fields.item import Item, items
 from dflash_local.server.fields.single import SingleFields
@@ -132,7 +133,7 @@ class MessagesRequest(SingleFields):
         chat = self.passed_on("chat_template_kwargs")
         chat.setdefault("max_tokens", MAX_TOKENS)
         transcript = _conversation(self, ignored)
-        chat["messages"], self._media_places = transcript.messages, transcript.places
+        chat["messages"], self._places = transcript.messages, transcript.places
         chosen = _tools(self, ignored) | _thinking(self.thinking, ignored) | _output(self, ignored)
         ignored += [self._sent_as.get(name, name) for name, value in chosen.items() if chat.get(name, value) != value]
         chat |= chosen
@@ -149,6 +150,7 @@ _FOREIGN = ("fallback", "tool_addition", "tool_removal")
 
 def _conversation(body: MessagesRequest, ignored: list[str]) -> Transcript:
     transcript = Transcript()
+    transcript.at = "system"
     for text in _texts(body.system, "system", ignored):
         if text := _BILLING_HEADER.sub("", text, count=1) if text.startswith("x-anthropic-billing-header:") else text:
             transcript.instruct(text)
@@ -163,6 +165,7 @@ def _read_turn(turn: Item, transcript: Transcript, ignored: list[str]) -> None:
     role = turn.need("role", str)
     content = turn.need_texts("content")
     turn.finish()
+    transcript.at = turn.place
     if role == "system":
         for text in _texts(content, f"{turn.place}.content", ignored):
             if text:
@@ -208,7 +211,8 @@ def _read_assistant_block(block: Item, transcript: Transcript) -> None:
             block.ignore("redacted_thinking")  # Anthropic encrypted it
         block.finish("cache_control")
     elif kind == "tool_use":
-        transcript.call(block.need("id", str), block.need("name", str), block.get("input", dict) or {})
+        call_id, name = block.need("id", str), block.need("name", str)
+        transcript.call(call_id, name, block.get("input", dict) or {}, block.place)
         block.finish("cache_control", "caller", "toolset_name")
     elif text := _text(block):
         transcript.answer(text)

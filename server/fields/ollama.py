@@ -12,9 +12,10 @@ from typing_extensions import Self
 
 from dflash_local.errors import RequestError
 from dflash_local.sampling import MAX_HISTORY
-from dflash_local.server.fields.chat import ChatRequest, Document, Tool, ToolChoice
+from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.completion import CompletionRequest
 from dflash_local.server.fields.derived import OptionFields, SamplingFields
+from dflash_local.server.fields.documents import Document, Tool, ToolChoice
 from dflash_local.server.fields.fields import Fields, Policy, Refused
 from dflash_local.server.fields.probs import MAX_TOP_LOGPROBS
 from dflash_local.server.fields.single import NO_DRAFTS, SingleFields
@@ -96,7 +97,11 @@ class OllamaFields(SingleFields):
             "think": 'true, false, "low", "medium", "high" or "max"',
             "keep_alive": _DURATIONS,
         },
-        nothing={"format": ("",), "think": ("",), "keep_alive": ("",)},
+        nothing={"format": ("",), "think": ("",), "keep_alive": ("",), "options": ({},)},
+        harmless={
+            "shift": "the context is never shifted",
+            "truncate": "a prompt that is too long is an error in any case",
+        },
         refused={"template": Refused("the server's template is used: see --chat-template", unless=("",))},
     )
 
@@ -144,7 +149,7 @@ class OllamaFields(SingleFields):
         text = message.get("content")
         parts = [{"type": "image_url", "image_url": {"url": image}} for image in images]
         places = {f"{content}[{index}]": f"{place}[{index}]" for index in range(len(images))}
-        self._media_places = {**(self._media_places or {}), **places}
+        self._places = {**(self._places or {}), **places}
         message["content"] = [*parts, {"type": "text", "text": text}] if text else parts
 
     def _generation(self, n_ctx: int, *, strict: bool) -> dict[str, Any]:
@@ -313,7 +318,11 @@ class OllamaShowRequest(Fields):
 
     POLICY: ClassVar = Policy(
         names={"model": ("model", "name")},
-        refused={"verbose": "lists, such as the vocabulary, are not told"},
+        nothing={"model": ("",)},
+        refused={
+            "verbose": "lists, such as the vocabulary, are not told",
+            **dict.fromkeys(("options", "system", "template"), "a model is shown as it is served"),
+        },
     )
 
 

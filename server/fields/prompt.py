@@ -61,7 +61,7 @@ def parse_parts(value: Any) -> str | list[str | int]:
 
 def _is_parts(value: object) -> bool:
     """Whether it is a list of token ids and texts."""
-    return isinstance(value, list) and all(isinstance(part, str) or type(part) is int for part in value)
+    return isinstance(value, list) and {str, int}.issuperset(map(type, value))
 
 
 def _parse(value: Any) -> Prompt:

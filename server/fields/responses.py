@@ -8,7 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import Field, PrivateAttr, SkipValidation, WithJsonSchema
 
 from dflash_local.errors import RequestError
-from dflash_local.server.fields.chat import ChatRequest, Document
+from dflash_local.server.fields.chat import ChatRequest
+from dflash_local.server.fields.documents import Document
 from dflash_local.server.fields.fields import Fields, Policy
 from dflash_local.server.fields.item import Item, items
 from dflash_local.server.fields.single import SingleFields
@@ -146,7 +147,7 @@ class ResponsesRequest(SingleFields):
         ignored: list[str] = []
         chat = self.passed_on("chat_template_kwargs", "enable_thinking")
         transcript = _conversation(self, ignored)
-        chat["messages"], self._media_places = transcript.messages, transcript.places
+        chat["messages"], self._places = transcript.messages, transcript.places
         last = transcript.messages[-1]
         if last["role"] == "assistant" and "tool_calls" not in last:
             chat["continue_final_message"] = False  # OpenAI's answer begins anew; calls without results are refused
@@ -188,7 +189,9 @@ class ResponsesRequest(SingleFields):
 def _conversation(body: ResponsesRequest, ignored: list[str]) -> Transcript:
     transcript = Transcript()
     if body.instructions:
+        transcript.at = "instructions"
         transcript.instruct(body.instructions)
+    transcript.at = "input"
     if isinstance(body.input, str):
         transcript.ask(body.input)
     elif isinstance(body.input, list):
@@ -203,13 +206,14 @@ def _conversation(body: ResponsesRequest, ignored: list[str]) -> Transcript:
 
 def _read_item(item: Item, transcript: Transcript) -> None:
     kind = item.text("type") or ("message" if item.get("role", str) else "item_reference")
+    transcript.at = item.place
     if kind == "message":
         _read_message(item, transcript)
     elif kind == "reasoning":
         _read_reasoning(item, transcript)
     elif kind in _CALLS:
         name, arguments = _CALLS[kind](item)
-        transcript.call(item.get("call_id", str) or item.need("id", str), name, arguments)
+        transcript.call(item.get("call_id", str) or item.need("id", str), name, arguments, item.place)
         item.finish("id", "status", "caller", "environment", "async")
     elif kind.endswith("_call_output") and f"{kind.removesuffix('_output')}" in _CALLS:
         call_id = item.get("call_id", str) or item.need("id", str)

@@ -50,8 +50,8 @@ class SingleFields(GenerationFields):
     MEDIA_WORDS: ClassVar[Mapping[str, str]] = {}
 
     _tool_places: list[str] = PrivateAttr(default_factory=list)  # of the chat completion's tools, in its order
-    # Of its content parts: those of this body. None: it has not become a chat completion yet.
-    _media_places: dict[str, str] | None = PrivateAttr(None)
+    # Of its messages and their parts: those of this body. None: it has not become a chat completion yet.
+    _places: dict[str, str] | None = PrivateAttr(None)
 
     def blame(self, error: RequestError) -> RequestError:
         """`error` with this format's name for what the chat completion calls otherwise."""
@@ -64,7 +64,7 @@ class SingleFields(GenerationFields):
         """The place in this body of the content part that `param` is in, and the rest of `param`; None if there is
         none."""
         part = re.match(r"messages\[\d+\]\.content\[\d+\]", param)
-        place = (self._media_places or {}).get(part[0]) if part else None
+        place = (self._places or {}).get(part[0]) if part else None
         return (place, param[part.end() :]) if part and place else None
 
     def _media_param(self, place: str, rest: str) -> str:
@@ -81,7 +81,7 @@ class SingleFields(GenerationFields):
             return self._tool_places[int(tool[1])] + inner
         if found := self._media_place(param):
             return "".join(found)
-        if not self.OWN_MESSAGES and self._media_places is not None and param.startswith("messages["):
+        if not self.OWN_MESSAGES and self._places is not None and param.startswith("messages["):
             return self._conversation_name(param)
         if param in self.given():
             return self._sent_as.get(param, param)
@@ -91,8 +91,13 @@ class SingleFields(GenerationFields):
         return param
 
     def _conversation_name(self, param: str) -> str:
-        """What this format calls something in the chat completion's messages. Their indices mean nothing to the client,
-        as several of its items may be one message."""
+        """What this format calls something in the chat completion's messages: the place of what became the message or
+        its call, since their own indices mean nothing to the client."""
+        for part in (r"messages\[\d+\]\.tool_calls\[\d+\]", r"messages\[\d+\]"):
+            found = re.match(part, param)
+            if found and (place := (self._places or {}).get(found[0])):
+                is_content = param[found.end() :] == ".content" and place.endswith("]")
+                return f"{place}.content" if is_content else place
         own = self.OWN_NAMES.get("messages", "messages")
         return own + param.removeprefix("messages") if param.startswith("messages[]") else own
 

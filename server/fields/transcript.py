@@ -11,11 +11,18 @@ _JOINT = "\n"  # between the texts of one turn, as llama.cpp joins text parts
 
 class Transcript:
     """Turns in order. Successive items of one side are one turn: many templates want user and assistant to alternate,
-    and an assistant's thoughts, text and calls were one answer."""
+    and an assistant's thoughts, text and calls were one answer.
+
+    Attributes:
+        at: the place in the body that is being read.
+        places: of messages, calls, images and audio: the place in the chat completion, and that in the body. A turn
+            of several items is where its first one is.
+    """
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
-        self.places: dict[str, str] = {}  # of images and audio: the place in `messages`, and that in the body
+        self.at = ""
+        self.places: dict[str, str] = {}
 
     def instruct(self, text: str) -> None:
         """Instructions. Those at the start are one system message; later ones are a user's turn, because many templates
@@ -38,32 +45,40 @@ class Transcript:
         turn = self._turn("assistant")
         turn["reasoning_content"] = turn.get("reasoning_content", "") + thoughts
 
-    def call(self, call_id: str, name: str, arguments: str | dict[str, Any]) -> None:
-        """A tool that the assistant called. Arguments as an object are written as templates and models write them."""
+    def call(self, call_id: str, name: str, arguments: str | dict[str, Any], place: str) -> None:
+        """A tool that the assistant called, and its place in the body. Arguments as an object are written as templates
+        and models write them."""
         if isinstance(arguments, dict):
             arguments = json.dumps(arguments, ensure_ascii=False)
         call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-        self._turn("assistant").setdefault("tool_calls", []).append(call)
+        calls = self._turn("assistant").setdefault("tool_calls", [])
+        self._note(f".tool_calls[{len(calls)}]", place)
+        calls.append(call)
 
     def show(self, part: Mapping[str, Any], place: str) -> None:
         """An image or audio that the user shows: a content part, and its place in the body."""
         turn = self._turn("user")
         if isinstance(turn["content"], str):
             turn["content"] = _text_parts(turn["content"])
-        self._note(len(turn["content"]), place)
+        self._note(f".content[{len(turn['content'])}]", place)
         turn["content"].append(part)
 
     def result(self, call_id: str, content: str | list[tuple[Mapping[str, Any], str]]) -> None:
         """What a tool returned: text, or content parts with their places in the body."""
         turn: dict[str, Any] = {"role": "tool", "tool_call_id": call_id, "content": content}
-        self.messages.append(turn)
+        self._begin(turn)
         if not isinstance(content, str):
             for index, (_, place) in enumerate(content):
-                self._note(index, place)
+                self._note(f".content[{index}]", place)
             turn["content"] = [part for part, _ in content]
 
-    def _note(self, index: int, place: str) -> None:
-        self.places[f"messages[{len(self.messages) - 1}].content[{index}]"] = place
+    def _begin(self, turn: dict[str, Any]) -> None:
+        self.messages.append(turn)
+        self._note("", self.at)
+
+    def _note(self, part: str, place: str) -> None:
+        """The place of the last message, or of a part of it."""
+        self.places[f"messages[{len(self.messages) - 1}]{part}"] = place
 
     def _say(self, role: str, text: str) -> None:
         turn = self._turn(role)
@@ -75,7 +90,7 @@ class Transcript:
     def _turn(self, role: str) -> dict[str, Any]:
         """The last message if it is this side's, else a new one."""
         if not self.messages or self.messages[-1]["role"] != role:
-            self.messages.append({"role": role, "content": ""})
+            self._begin({"role": role, "content": ""})
         return self.messages[-1]
 
 

@@ -28,6 +28,7 @@ _UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K"))
 _THINKS = re.compile(r"enable_thinking|reasoning_effort|<think>|thinking")
 _FOREVER = 100 * 365 * 86_400.0  # seconds
 _FIM = ("pre", "suf", "mid")
+_FIM_KEY = "tokenizer.ggml.fim_{}_token_id"
 _SHOWN = ("temperature", "top_k", "top_p", "min_p", "seed", "repeat_penalty", "presence_penalty", "frequency_penalty")
 
 
@@ -85,7 +86,7 @@ class ModelFacts:
             found.append("tools")
         if _THINKS.search(self.template):
             found.append("thinking")
-        if all(self.keys.get(f"tokenizer.ggml.fim_{name}_token_id", -1) >= 0 for name in _FIM):
+        if all(self.keys.get(_FIM_KEY.format(part), -1) >= 0 for part in _FIM):
             found.append("insert")
         if self.abilities.vision:
             found.append("vision")
@@ -104,16 +105,17 @@ def file_facts(path: str) -> ModelFacts | None:
 
 
 def engine_facts(info: Mapping[str, Any], file: ModelFacts) -> ModelFacts:
-    """The facts of a loaded model: its file's, as far as they are known, with the template that is used."""
+    """The facts of a loaded model: its file's, as far as they are known, with the template that is used, and with the
+    tokens for infill, which llama.cpp also finds by their texts."""
     target, arch = info["target"], info["target"]["arch"]
     found = {
         "general.architecture": arch,
         f"{arch}.context_length": target["n_ctx_train"],
         f"{arch}.embedding_length": target["n_embd"],
-        **{f"tokenizer.ggml.fim_{part}_token_id": info.get(f"fim_{part}", -1) for part in _FIM},
     }
+    fim = {_FIM_KEY.format(part): token for part in _FIM if (token := info.get(f"fim_{part}", -1)) >= 0}
     template = info.get("chat_template") or file.template
-    keys = {**(file.keys or found), "tokenizer.chat_template": template}
+    keys = {**(file.keys or found), **fim, "tokenizer.chat_template": template}
     abilities = Abilities.of(info)
     if file.keys:
         return replace(file, keys=keys, abilities=abilities)

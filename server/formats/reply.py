@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from dflash_local.build.installation import installed_stamp
+from dflash_local.build.installed_build import installed_stamp
 from dflash_local.generation import Chunk, Completion, Progress, Step, Timings
 from dflash_local.server.encoding import encode_line
 from dflash_local.server.formats.reply_extras import NO_EXTRAS, ReplyExtras

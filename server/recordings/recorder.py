@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dflash_local.server.http_errors import OLLAMA, Cancelled, error_response
+from dflash_local.server.fields.body import parse_json
+from dflash_local.server.http_errors import OLLAMA, Cancelled, HTTPError, error_response
 from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 from dflash_local.server.recordings.recording import Recording
 from dflash_local.server.recordings.recordings import HEADER, Recordings
@@ -94,7 +94,6 @@ class _Recorded:
 def _streams(body: bytes) -> bool:
     """Whether this body asks for a stream. The app says what is wrong with it."""
     try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError):
+        return b'"stream"' in body and parse_json(body).get("stream") is True
+    except HTTPError:
         return False
-    return isinstance(fields, dict) and fields.get("stream") is True

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import time
+import zlib
 from collections import deque
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
-MAX_BYTES = 4 * 2**20  # most bytes kept of one stream: the newest
+MAX_BYTES = 4 * 2**20  # most bytes kept of one stream, as they are stored: the newest
+BLOCK_BYTES = 1 << 16  # so many are compressed together, in about 1 ms; events resemble each other
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A compressed part of a stream, and where it ends there."""
+
+    end: int
+    stored: bytes
 
 
 class Recording:
-    """The bytes of a stream by their offset. One request writes it, any number of others read it."""
+    """The bytes of a stream by their offset, all but the newest ones compressed. One request writes it, any number of
+    others read it."""
 
     def __init__(self, name: str, owner: int = 0) -> None:
         self.name = name
@@ -22,7 +34,9 @@ class Recording:
         self.total = 0  # bytes so far
         self.dropped = 0  # bytes at the beginning that are gone
         self.cancelled = asyncio.Event()
-        self._chunks: deque[bytes] = deque()
+        self._blocks: deque[_Block] = deque()
+        self._newest = bytearray()
+        self._stored = 0  # bytes of all blocks
         self._changed = asyncio.Event()
 
     def begin(self) -> None:
@@ -31,11 +45,22 @@ class Recording:
 
     def append(self, chunk: bytes) -> None:
         """What the stream sends."""
-        self._chunks.append(chunk)
+        self._newest += chunk
         self.total += len(chunk)
-        while self.total - self.dropped > MAX_BYTES:
-            self.dropped += len(self._chunks.popleft())
+        if len(self._newest) >= BLOCK_BYTES:
+            self._compress()
         self._wake()
+
+    def _compress(self) -> None:
+        """Make a block of the newest bytes, in place of the oldest blocks if need be."""
+        block = _Block(self.total, zlib.compress(self._newest, 1))
+        self._newest.clear()
+        self._blocks.append(block)
+        self._stored += len(block.stored)
+        while self._stored > MAX_BYTES:
+            oldest = self._blocks.popleft()
+            self._stored -= len(oldest.stored)
+            self.dropped = oldest.end
 
     def finish(self) -> None:
         """Nothing more will come."""
@@ -67,13 +92,11 @@ class Recording:
                 await changed.wait()
 
     def _from(self, start: int) -> bytes:
-        behind, parts = self.total - start, []
-        for chunk in reversed(self._chunks):
-            parts.append(chunk[-behind:])
-            behind -= len(parts[-1])
-            if not behind:
-                break
-        return b"".join(reversed(parts))
+        """The bytes from `start` on that are stored together."""
+        for block in self._blocks:
+            if start < block.end:
+                return zlib.decompress(block.stored)[start - block.end :]
+        return bytes(self._newest[start - self.total :])
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()

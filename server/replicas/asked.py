@@ -12,6 +12,8 @@ from urllib.parse import parse_qs
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from dflash_local.server.fields.body import parse_json
+from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.recordings.recordings import HEADER
 
 REPLICA = "X-DFlash-Replica"  # the replica that answered; in a request: the one that must answer
@@ -50,11 +52,9 @@ def keys(scope: Scope, body: bytes) -> tuple[str, ...]:
     if name:
         return (_digest("name", name),)
     try:
-        fields = json.loads(body) if body else None
-    except (ValueError, RecursionError):
+        fields = parse_json(body) if body else {}
+    except HTTPError:
         return ()  # the replica says what is wrong
-    if not isinstance(fields, dict):
-        return ()
     named = fields.get("conversation_ids")
     if isinstance(named, list) and named and isinstance(named[0], str):
         return (_digest("name", named[0]),)

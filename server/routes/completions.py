@@ -97,8 +97,8 @@ def _tokens(service: Service, prompt: Prompt, suffix: str | None, fields: Reques
     if not suffix or isinstance(prompt, MarkedText):
         return _prompt_tokens(service, prompt)
     layout = service.infill
-    prefix = layout.tokens(prompt) if isinstance(prompt, str) else service.engine.tokenize_parts(prompt)
-    return layout.prompt(Gap(prefix, layout.tokens(suffix)), fields.options["max_tokens"])
+    prefix = layout.before(prompt) if isinstance(prompt, str) else service.engine.tokenize_parts(prompt)
+    return layout.prompt(Gap(prefix, layout.behind(suffix)), fields.options["max_tokens"])
 
 
 def _echoed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from fastapi.routing import APIRoute
 
 Handler = Callable[..., Awaitable[Response]]
+_WAKE = "dflash.wake"  # in the scope of a request: wakes the engine
 
 
 class Endpoint(Route):
@@ -40,12 +42,13 @@ class Endpoint(Route):
         event: Any = None,
         needs: Callable[[Service], object] | None,
         wakes: bool = True,
+        wakes_late: bool = False,
         include_in_schema: bool = True,
         **documented: Any,
     ) -> None:
         self.handler, self.event, self.needs = handler, event, needs
         self.reads: type[Fields] | None = get_type_hints(handler).get("body")
-        self.wakes = wakes and self.reads is not None
+        self.wakes, self.wakes_late = wakes and self.reads is not None, wakes_late
         answer = self._answer if self.reads is None else self._read_and_answer
         super().__init__(path, answer, name=handler.__name__, include_in_schema=include_in_schema)
         self.methods = set(methods)  # Starlette would add HEAD to GET: HeadAsGet answers that
@@ -56,14 +59,21 @@ class Endpoint(Route):
         server for everything else in its routes."""
         from fastapi.routing import APIRoute
 
-        return APIRoute(self.path, self.handler, **self._documented)
+        documented = dict(self._documented)
+        if callable(extra := documented.get("openapi_extra")):
+            documented["openapi_extra"] = extra()
+        return APIRoute(self.path, self.handler, **documented)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer; an engine that sleeps is woken first, and stays awake until the last byte."""
+        """Answer; an engine that sleeps is woken, first or by the handler, and stays awake until the last byte."""
         if not self.wakes or scope["method"] not in (self.methods or ()):
             await super().handle(scope, receive, send)
             return
-        async with scope["app"].state.service.life.awake():
+        life = scope["app"].state.service.life
+        async with AsyncExitStack() as stack:
+            scope[_WAKE] = lambda: stack.enter_async_context(life.awake())
+            if not self.wakes_late:
+                await scope[_WAKE]()
             await super().handle(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -82,6 +92,11 @@ class Endpoint(Route):
             raise body.blame(error) from None
         list_ignored(response, self.path, body)
         return response
+
+
+async def wake(request: Request) -> None:
+    """For handlers of endpoints that wake late: load an engine that sleeps. Raises HTTPError if it is not available."""
+    await request.scope[_WAKE]()
 
 
 def list_ignored(answer: Response, path: str, body: Fields) -> None:
@@ -129,7 +144,9 @@ def add_endpoint(
         event: shape of a stream's events, if the body may ask for one.
         needs: takes from the service what the handler cannot do without, or raises; None if it answers whatever is
             loaded.
-        options: `wakes=False` if it reads a body, but needs no engine; and those of FastAPI's `add_api_route`.
+        options: `wakes=False` if it reads a body, but needs no engine; `wakes_late=True` if the handler calls `wake`
+            once it knows that it needs one; and those of FastAPI's `add_api_route`, where `openapi_extra` may be a
+            function that makes it.
     """
     responses = {"4XX": {"model": ErrorAnswer}, "5XX": {"model": ErrorAnswer}, **options.pop("responses", {})}
     if answer is not None:

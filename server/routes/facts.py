@@ -70,9 +70,10 @@ class Facts:
         if service.has_engine:
             metrics = service.metrics  # raises while the engine loads
             text = metrics.render(EngineStats.of(await service.life.stats())) + embedding_metrics(service.processes)
+            started = metrics.started
         else:
-            text = metrics_without_engine(service.processes)
-        headers = {"Process-Start-Time-Unix": str(self._started)}
+            text, started = metrics_without_engine(service.processes), self._started
+        headers = {"Process-Start-Time-Unix": str(started)}
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4", headers=headers)
 
 

@@ -48,8 +48,8 @@ def add_routes(app: DocumentedApp, service: Service) -> None:
 
         def start() -> tuple[list[Generation], NativeReply]:
             layout = service.infill
-            begun = engine.tokenize(body.prompt or "", add_special=False)
-            gap = Gap(layout.tokens(body.input_prefix), layout.tokens(body.input_suffix), begun, body.files)
+            begun = engine.tokenize_prompt(body.prompt or "", add_special=False)
+            gap = Gap(layout.before(body.input_prefix), layout.behind(body.input_suffix), begun, body.files)
             tokens = [layout.prompt(gap, fields.options["max_tokens"])]
             generations = start_completion(service, body, fields, tokens)
             return generations, native_reply(engine, settings.alias, body, fields, generations)

@@ -39,7 +39,7 @@ from dflash_local.server.http_errors import HTTPError, not_supported
 from dflash_local.server.infill import Gap
 from dflash_local.server.response import respond
 from dflash_local.server.routes.embeddings import POOLING_HINT, check_dimensions
-from dflash_local.server.routes.endpoint import add_endpoint
+from dflash_local.server.routes.endpoint import add_endpoint, wake
 from dflash_local.server.service import Service
 from dflash_local.server.shapes import ollama as shapes
 from dflash_local.server.submission import start_chat, start_completion
@@ -71,9 +71,9 @@ class Ollama:
 
     async def chat(self, request: Request, body: OllamaChatRequest) -> Response:
         """A chat in Ollama's format."""
-        clock = _clock(request)
         if not body.messages:
-            return await self._without_prompt(request, body, clock)
+            return await self._without_prompt(request, body)
+        clock = await _awake(request)
         self._free_afterwards(body)
         chat, fields = await self._read(body.chat)
 
@@ -87,14 +87,13 @@ class Ollama:
 
     async def generate(self, request: Request, body: OllamaGenerateRequest) -> Response:
         """The answer to a prompt, or the text in a gap, in Ollama's format."""
-        clock = _clock(request)
         if not body.prompt:
-            return await self._without_prompt(request, body, clock)
+            return await self._without_prompt(request, body)
+        clock = await _awake(request)
         self._free_afterwards(body)
         if body.is_plain:
             completion, fields = await self._read(body.completion)
             generations, reply = await asyncio.to_thread(self._start_plain, body, completion, fields, clock)
-            body.ignore(completion.ignored)
         else:
             chat, fields = await self._read(body.chat)
             start = partial(self._start_answer, body, chat, fields, clock)
@@ -119,13 +118,13 @@ class Ollama:
         service, engine, prompt = self._service, self._service.engine, body.prompt or ""
         if body.suffix:
             layout = service.infill
-            gap = Gap(layout.tokens(prompt), layout.tokens(body.suffix))
+            gap = Gap(layout.before(prompt), layout.behind(body.suffix))
             tokens = layout.prompt(gap, fields.options["max_tokens"])
         else:
             context = body.context or []
             _before(engine, context)  # for its refusals
             tokens = engine.tokenize_prompt([*context, prompt])
-        generations = start_completion(service, completion, fields, [tokens])
+        generations = start_completion(service, completion, fields, [tokens], of=body)
         extras = self._extras(fields, generations)
         return generations, OllamaTextReply(self._answering(body), extras, PlainText(), clock)
 
@@ -134,16 +133,14 @@ class Ollama:
         service = self._service
         return extras_of(service.engine, service.settings.alias, replace(fields, verbose=False), generations)
 
-    async def _without_prompt(
-        self, request: Request, body: OllamaChatRequest | OllamaGenerateRequest, clock: Clock
-    ) -> Response:
-        """Nothing to answer: the model is to be loaded, which it is by now, or to be freed. Nothing else has an
-        effect."""
+    async def _without_prompt(self, request: Request, body: OllamaChatRequest | OllamaGenerateRequest) -> Response:
+        """Nothing to answer: the model is to be loaded, or to be freed. Nothing else has an effect."""
+        sleep = self._service.life.sleep
+        clock = _clock(request) if body.unloads and sleep.is_sleeping else await _awake(request)
         convert = body.completion if isinstance(body, OllamaGenerateRequest) and body.is_plain else body.chat
         await self._read(convert)  # for its refusals
-        idle = [name for name in body.given() if name not in ("model", "stream", "keep_alive", "prompt", "messages")]
-        body.ignore(idle, strict=self._service.settings.strict_fields)
-        if body.unloads and not self._service.life.sleep.soon():
+        body.ignore(_idle(body), strict=self._service.settings.strict_fields)
+        if body.unloads and not sleep.soon():
             raise not_supported("the model stays loaded: start the server with --sleep-idle-seconds to let it sleep")
         reason = "unload" if body.unloads else "load"
         part = empty_part(request.url.path, self._answering(body), done=True, done_reason=reason)
@@ -257,8 +254,8 @@ def add_routes(app: DocumentedApp, service: Service) -> None:
     own = Ollama(service)
     errors: dict[str, Any] = {"responses": {kind: {"model": shapes.OllamaError} for kind in ("4XX", "5XX")}}
     chat, text = shapes.OllamaChat, shapes.OllamaText
-    add_endpoint(app, ("/api/chat",), own.chat, answer=chat, event=chat, **errors)
-    add_endpoint(app, ("/api/generate",), own.generate, answer=text, event=text, **errors)
+    add_endpoint(app, ("/api/chat",), own.chat, answer=chat, event=chat, wakes_late=True, **errors)
+    add_endpoint(app, ("/api/generate",), own.generate, answer=text, event=text, wakes_late=True, **errors)
     embedding: dict[str, Any] = {"needs": lambda wanted: wanted.embedder, "wakes": False, **errors}
     add_endpoint(app, ("/api/embed",), own.embed, answer=shapes.OllamaEmbeddings, **embedding)
     add_endpoint(app, ("/api/embeddings",), own.embeddings, answer=shapes.OllamaEmbedding, **embedding)
@@ -275,6 +272,22 @@ def add_routes(app: DocumentedApp, service: Service) -> None:
 def _named(asked: str | None, *names: str) -> str:
     """A model's name: as the client wrote it, if that is one of `names`, and otherwise the first of them."""
     return asked if asked and tag(asked) in map(tag, names) else tag(names[0])
+
+
+def _idle(body: OllamaFields) -> list[str]:
+    """The fields that mean nothing without a prompt. Empty ones, which Go's programs always send, ask for nothing."""
+    used = ("model", "stream", "keep_alive", "prompt", "messages")
+    return [
+        name
+        for name, value in body.given().items()
+        if name not in used and value is not False and value not in ("", [], {})
+    ]
+
+
+async def _awake(request: Request) -> Clock:
+    """The times of a request, whose model is awake from now on."""
+    await wake(request)
+    return _clock(request)
 
 
 def _clock(request: Request) -> Clock:

@@ -26,19 +26,22 @@ from dflash_local.server.shapes.slots import SlotErased, SlotRestored, SlotSaved
 
 T = TypeVar("T")
 PATH = "/slots/{id_slot}"
-# Checked here, since FastAPI's refusals have another shape than ours.
-_DOCUMENTED: dict[str, Any] = {
-    "parameters": [
-        {"name": "id_slot", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}},
-        {
-            "name": "action",
-            "in": "query",
-            "required": True,
-            "schema": {"type": "string", "enum": ["save", "restore", "erase"]},
-        },
-    ],
-    "requestBody": {"content": {"application/json": {"schema": SlotFileRequest.model_json_schema()}}},
-}
+
+
+def _documented() -> dict[str, Any]:
+    """What FastAPI cannot know: it is checked here, since FastAPI's refusals have another shape than ours."""
+    return {
+        "parameters": [
+            {"name": "id_slot", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}},
+            {
+                "name": "action",
+                "in": "query",
+                "required": True,
+                "schema": {"type": "string", "enum": ["save", "restore", "erase"]},
+            },
+        ],
+        "requestBody": {"content": {"application/json": {"schema": SlotFileRequest.model_json_schema()}}},
+    }
 
 
 def add_routes(app: DocumentedApp, service: Service) -> None:
@@ -52,7 +55,7 @@ def add_routes(app: DocumentedApp, service: Service) -> None:
         async with service.life.awake():
             return await _act(request, service.engine, settings, settings.slot_save_path)
 
-    add_endpoint(app, (PATH,), slot_action, answer=SlotSaved | SlotRestored | SlotErased, openapi_extra=_DOCUMENTED)
+    add_endpoint(app, (PATH,), slot_action, answer=SlotSaved | SlotRestored | SlotErased, openapi_extra=_documented)
 
 
 async def _act(request: Request, engine: Engine, settings: Settings, folder: Path) -> Response:

@@ -12,10 +12,10 @@ from typing import Any
 
 import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dflash_local.server.http_errors import HTTPError, error_response
 from dflash_local.server.security.limits import Limits
+from dflash_local.server.uvicorn_parts import H11Protocol
 
 # Files that the process needs besides connections: models, logs, listening sockets.
 SPARE_FILES = 128

@@ -20,7 +20,7 @@ import filelock
 import pytest
 
 from dflash_local import cli
-from dflash_local.build import builder, installation, recipe, upstream
+from dflash_local.build import builder, installation, installed_build, recipe, upstream
 from dflash_local.build.wheel import WHEELS_KEPT
 from dflash_local.cli.commands import patch as patch_command
 from dflash_local.errors import BuildError
@@ -43,9 +43,9 @@ def failure(**arguments: Any) -> BuildError:
 
 
 def test_builds_patches_and_installs(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    assert installation.installed_stamp() is None
+    assert installed_build.installed_stamp() is None
     assert builder.build("cpu", cmake_flags=("-DGGML_NATIVE=OFF",)) is True
-    stamp = installation.installed_stamp()
+    stamp = installed_build.installed_stamp()
     assert stamp is not None
     assert stamp["backend"] == "cpu"
     assert stamp["llama_cpp_commit"].startswith("0123456789")
@@ -80,7 +80,7 @@ def test_a_second_environment_takes_the_cached_wheel(world: World) -> None:
 def test_without_an_installation_a_later_build_installs(world: World) -> None:
     assert cli.main(["build", "--backend", "cpu", "--no-install"]) == 0
     assert world.calls() == ["download", "wheel"]
-    assert installation.installed_stamp() is None
+    assert installed_build.installed_stamp() is None
     assert builder.build("cpu") is True
     assert world.calls() == ["download", "wheel", "install"]
 
@@ -127,7 +127,7 @@ def test_only_the_newest_wheels_stay(world: World) -> None:
 
 def test_builds_wait_for_each_other(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     builder.build("cpu")
-    stamp = installation.installed_stamp()
+    stamp = installed_build.installed_stamp()
     assert stamp is not None
     shutil.rmtree(world.pip / "site")
     held, told = threading.Event(), list[str]()
@@ -156,24 +156,24 @@ def test_who_asks_for_the_stamp_disturbs_no_other_thread(world: World, monkeypat
     """The first requests of a server ask at once; two threads that clear importlib's caches fail with a KeyError."""
     builder.build("cpu")
     monkeypatch.setattr(importlib, "invalidate_caches", lambda: pytest.fail("importlib's caches were cleared"))
-    assert installation.installed_stamp() is not None
+    assert installed_build.installed_stamp() is not None
 
 
 def test_stock_llama_cpp_python_has_no_stamp(world: World) -> None:
     builder.build("cpu")
     site = world.pip / "site" / "llama_cpp"
-    (site / installation.STAMP).unlink()
-    assert installation.installed_stamp() is None
-    (site / installation.STAMP).write_text(json.dumps({"key": "0"}))
-    assert installation.installed_stamp() == {"key": "0"}
-    (site / installation.STAMP).write_text("{")
-    assert installation.installed_stamp() is None
+    (site / installed_build.STAMP).unlink()
+    assert installed_build.installed_stamp() is None
+    (site / installed_build.STAMP).write_text(json.dumps({"key": "0"}))
+    assert installed_build.installed_stamp() == {"key": "0"}
+    (site / installed_build.STAMP).write_text("{")
+    assert installed_build.installed_stamp() is None
 
 
 def test_a_deleted_library_is_noticed(world: World) -> None:
     builder.build("cpu")
     (world.pip / "site" / "llama_cpp" / "lib" / "libdflash.so").unlink()
-    assert installation.installed_stamp() is None
+    assert installed_build.installed_stamp() is None
     assert builder.build("cpu") is True
 
 

@@ -24,6 +24,12 @@ def taken(repo: Path, folder: Path) -> str:
     return done.stdout.strip()
 
 
+def test_an_image_keeps_compiled_modules(repo: Path) -> None:
+    """Its user cannot write them: every start would compile all modules again."""
+    commands = re.sub(r"^\s*#.*", "", (repo / "containers" / "install.sh").read_text(), flags=re.MULTILINE)
+    assert "__pycache__" not in commands and "--no-compile" not in commands
+
+
 def test_an_image_takes_the_newest_wheel_that_fits(repo: Path, tmp_path: Path) -> None:
     (tmp_path / "dist").mkdir()
     machine, other = platform.machine(), "other64"

@@ -169,6 +169,14 @@ def test_has_no_compiler_and_nothing_of_the_build(image: str) -> None:
     assert podman(*RUN, "--rm", "--entrypoint", "sh", image, "-c", look + " 2>/dev/null") == ""
 
 
+def test_modules_are_compiled(image: str) -> None:
+    """The image's user cannot do that."""
+    look = "from importlib.util import find_spec; print(find_spec('dflash_local.cli').cached)"
+    python = ("--entrypoint", "/opt/dflash/bin/python")
+    compiled = podman(*RUN, "--rm", *python, image, "-c", look).strip()
+    podman(*RUN, "--rm", "--entrypoint", "test", image, "-s", compiled)
+
+
 def test_is_not_root(image: str) -> None:
     assert podman(*RUN, "--rm", "--entrypoint", "id", image, "-u").strip() == "10001"
 

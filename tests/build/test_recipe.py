@@ -131,6 +131,13 @@ def test_cuda_without_a_gpu_wants_the_architecture(
     assert "-DCMAKE_CUDA_ARCHITECTURES=90" in make_recipe(world.source, "cuda").flags
 
 
+@pytest.mark.parametrize("words", ["{}", "ccache {}", "{} -m64", "ccache {} -m64 -pipe"])
+def test_a_compiler_with_a_launcher_or_options(world: World, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    compiler = world.tool("mycc")
+    monkeypatch.setenv("CC", words.format(compiler))
+    assert make_recipe(world.source, "cpu").compilers[0].startswith(f"{compiler}: ")
+
+
 @pytest.mark.parametrize("variable", ["CMAKE_ARGS", "CC"])
 def test_a_quote_that_is_left_open(world: World, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, '-DCMAKE_CXX_FLAGS="-O2')

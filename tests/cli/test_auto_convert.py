@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import errno
 import os
+import queue
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from dflash_local.cli.flags.auto_convert import auto_convert
 from dflash_local.convert import convert
-from dflash_local.errors import ConvertError, ModelError
+from dflash_local.errors import ConvertError, HubError, ModelError
+from dflash_local.file_lock import locked
 
 from ..convert import samples
 from ..convert.dialect_samples import raw, write_dialect
+
+RIGHTS = "check its rights, or point DFLASH_CACHE elsewhere"
 
 
 @pytest.fixture
@@ -73,9 +79,9 @@ def test_a_full_disk(cache: Path, target: Path, foreign: Path, monkeypatch: pyte
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(ConvertError, match="No space left on device") as error:
+        with pytest.raises(HubError, match="No space left on device") as error:
             auto_convert(foreign, target)
-    assert "DFLASH_CACHE" in str(error.value)
+    assert error.value.hint == "free some, or point DFLASH_CACHE at a larger disk"
     assert [path.name for path in cache.iterdir()] == [".lock"]
     assert auto_convert(foreign, target).exists()
 
@@ -85,9 +91,44 @@ def test_a_cache_that_cannot_be_made(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DFLASH_CACHE", str(tmp_path / "file"))
-    with pytest.raises(ConvertError, match="cannot write") as error:
+    with pytest.raises(HubError, match="cannot use the cache") as error:
         auto_convert(foreign, target)
-    assert "DFLASH_CACHE" in str(error.value)
+    assert error.value.hint == RIGHTS
+
+
+def test_a_cache_that_can_only_be_read(
+    cache: Path, target: Path, foreign: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept in it is used; what is not there cannot be written."""
+    first = auto_convert(foreign, target)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(FileLock, "acquire", refuse)
+    assert auto_convert(foreign, target) == first
+    os.utime(foreign, ns=(1, 1))
+    with pytest.raises(HubError, match="drafters: Read-only file system") as error:
+        auto_convert(foreign, target)
+    assert error.value.hint == RIGHTS
+
+
+def test_another_process_that_writes_is_waited_for(
+    cache: Path, target: Path, foreign: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for what is there already. What a killed process left is removed before the next is written."""
+    kept = auto_convert(foreign, target)
+    (cache / ".left.part").write_bytes(b"half")
+    notes: queue.Queue[str] = queue.Queue()
+    monkeypatch.setattr("dflash_local.cli.flags.auto_convert.note", notes.put)
+    with ThreadPoolExecutor(1) as pool:
+        with locked(cache / ".lock"):
+            assert pool.submit(auto_convert, foreign, target).result(60) == kept
+            os.utime(foreign, ns=(1, 1))
+            found = pool.submit(auto_convert, foreign, target)
+            assert notes.get(timeout=60) == f"another process writes into {cache}: waiting for it"
+        assert found.result(60) != kept
+    assert not list(cache.glob("*.part"))
 
 
 def test_bad_files(cache: Path, tmp_path: Path, target: Path, foreign: Path) -> None:

@@ -19,10 +19,14 @@ import pytest
 from dflash_local import cli
 from dflash_local.cli.chat.backends import Change, EngineBackend, Message, ServerBackend, _changes
 from dflash_local.cli.chat.repl import Chat
+from dflash_local.cli.flags.logs import _has_colors
+from dflash_local.cli.terminal.console import set_up_console
+from dflash_local.cli.terminal.notes import aside
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError
 from dflash_local.media.abilities import NO_MEDIA, Abilities
 from dflash_local.server.settings import Settings
+from tests.cli.terminal import Terminal
 from tests.fake_native import SEES_AND_HEARS, FakeNative, bytes_in_blocks
 from tests.media.samples import data_url, mp3, picture, png, saved, wav
 from tests.media.samples import text_of as base64_of
@@ -61,11 +65,18 @@ def text_of(message: Message) -> str:
     return str(content if isinstance(content, str) else content[-1]["text"])
 
 
+class Typed(io.StringIO):
+    """Input of somebody at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def talk(
-    monkeypatch: pytest.MonkeyPatch, text: str, abilities: Abilities | None = None, **options: Any
+    monkeypatch: pytest.MonkeyPatch, text: str | Typed, abilities: Abilities | None = None, **options: Any
 ) -> tuple[Echo, int]:
     echo = Echo(abilities)
-    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text) if isinstance(text, str) else text)
     return echo, Chat(echo, {"max_tokens": -1}, **options).loop()
 
 
@@ -100,7 +111,7 @@ def test_settings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 def test_a_stopped_answer_is_kept_and_a_failed_one_is_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    echo, status = talk(monkeypatch, "stop\nfail\nhi")
+    echo, status = talk(monkeypatch, Typed("stop\nfail\nhi"))
     assert status == 0
     assert [message["content"] for message in echo.asked[-1][0]] == ["stop", "stop!", "hi"]
     assert "error: no luck" in capsys.readouterr().err
@@ -108,7 +119,7 @@ def test_a_stopped_answer_is_kept_and_a_failed_one_is_not(
 
 
 def test_a_question_stays_whose_answer_was_stopped_in_its_thoughts(monkeypatch: pytest.MonkeyPatch) -> None:
-    echo, _ = talk(monkeypatch, "think\nbriefly")
+    echo, _ = talk(monkeypatch, Typed("think\nbriefly"))
     thoughts = {"role": "assistant", "content": "", "reasoning_content": "hm"}
     assert echo.asked[-1][0] == [{"role": "user", "content": "think"}, thoughts, {"role": "user", "content": "briefly"}]
 
@@ -118,9 +129,44 @@ def test_a_command_can_be_stopped(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Echo, "abilities", abilities)
-    echo, status = talk(monkeypatch, "one\n/image a.png\ntwo")
+    echo, status = talk(monkeypatch, Typed("one\n/image a.png\ntwo"))
     assert status == 0 and len(echo.asked[-1][0]) == 3
     assert "[stopped]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["stop\nnever", "/image a.png\nnever"])
+def test_ctrl_c_ends_a_chat_that_nobody_types(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """As it does all other commands."""
+    asked: list[str] = []
+
+    class Interrupted(Echo):
+        def abilities(self) -> Abilities:
+            raise KeyboardInterrupt
+
+        def answer(self, messages: list[Message], settings: dict[str, Any]) -> Generator[Change, None, None]:
+            asked.append(text_of(messages[-1]))
+            yield from super().answer(messages, settings)
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    with pytest.raises(KeyboardInterrupt):
+        Chat(Interrupted(), {}).loop()
+    assert "never" not in asked
+
+
+def test_lines_that_belong_together_are_no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But /system takes several; what is pasted comes with its line feeds."""
+    pasted = iter(["/* one\n/reset\n*/\n", "/system be brief\nand kind", "/reset\n", "two"])
+    monkeypatch.setattr("builtins.input", lambda *_: next(pasted, None) or eof())
+    echo, _ = talk(monkeypatch, "")
+    system = {"role": "system", "content": "be brief\nand kind"}
+    assert [messages for messages, _ in echo.asked] == [
+        [{"role": "user", "content": "/* one\n/reset\n*/"}],
+        [system, {"role": "user", "content": "two"}],
+    ]
+
+
+def eof() -> str:
+    raise EOFError
 
 
 @pytest.mark.parametrize("delta", [{"content": [{"type": "thinking"}]}, {"reasoning_content": 1}])
@@ -329,12 +375,116 @@ def test_a_servers_own_defaults_stay_unless_others_are_typed(
 
 def test_prompts_stay_out_of_a_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Somebody types, and the answers go elsewhere."""
-    typed = io.StringIO("one\n")
-    monkeypatch.setattr(typed, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(sys, "stdin", typed)
+    monkeypatch.setattr(sys, "stdin", Typed("one\n"))
     assert Chat(Echo(), {}).loop() == 0
     output = capsys.readouterr()
     assert output.out == "one!\n" and output.err.count("> ") == 2
+
+
+def server_chat(url: str, *flags: str) -> list[str]:
+    return [sys.executable, "-m", "dflash_local.cli", "chat", "--url", url, *flags]
+
+
+def questions(native: FakeNative) -> list[str]:
+    """What the last message of each prompt says."""
+    return [bytes([*one["tokens"]]).decode().rpartition("user: ")[2].rpartition("\n")[0] for one in native.submitted]
+
+
+@pytest.mark.parametrize("into_file", [False, True])
+def test_what_is_pasted_is_one_message(into_file: bool, tmp_path: Path) -> None:
+    """Marked as a paste by the terminal, or, where Python does not look at that, as lines that come at once."""
+    native = FakeNative(b"understood")
+    pasted = "one\n/reset\nthree"
+    with live(lambda _: Engine.over(native)) as server, Terminal() as terminal, ExitStack() as stack:
+        output = stack.enter_context((tmp_path / "answers").open("w")) if into_file else terminal.slave
+        process = stack.enter_context(
+            subprocess.Popen(
+                server_chat(server.url), stdin=terminal.slave, stdout=output, stderr=terminal.slave,
+                start_new_session=True, env={**os.environ, "TERM": "xterm"},
+            )
+        )  # fmt: skip
+        stack.callback(process.kill)
+        terminal.until("\n>")
+        terminal.type(pasted + "\n" if into_file else f"\x1b[200~{pasted}\x1b[201~\r")
+        terminal.until("tok/s")
+        terminal.type("/exit\r")
+        assert process.wait(60) == 0
+        terminal.look()
+    assert "starting over" not in terminal.text()
+    assert questions(native) == [pasted]
+
+
+def test_one_question_of_a_flag_and_of_standard_input(tmp_path: Path) -> None:
+    native = FakeNative(b"understood")
+    (tmp_path / "diff").write_text("/one\ntwo\n")
+    with live(lambda _: Engine.over(native)) as server:
+        for flags, given in (
+            (("-p", "what?"), ""),
+            (("-f", "-"), "/one\ntwo\n"),
+            (("-p", "what?", "--file", str(tmp_path / "diff")), "never"),
+        ):
+            done = subprocess.run(
+                server_chat(server.url, *flags), input=given, capture_output=True, text=True, check=True, timeout=60
+            )
+            assert done.stdout == "understood\n"
+    assert questions(native) == ["what?", "/one\ntwo", "what?\n\n/one\ntwo"]
+    command = server_chat(server.url, "-p", "what?")  # where nobody answers any more
+    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 1
+
+
+def test_a_question_that_is_empty(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    for flags in (("-p", ""), ("-f", str(tmp_path / "empty"))):
+        assert cli.main(["chat", "--url", "http://x", *flags]) == 1
+        assert "has no text to ask" in capsys.readouterr().err
+    assert cli.main(["chat", "--url", "http://x", "-f", str(tmp_path / "none")]) == 1
+    assert "cannot read" in capsys.readouterr().err
+
+
+def test_an_answer_that_the_output_cannot_encode() -> None:
+    with live(lambda _: Engine.over(FakeNative("a → b".encode()))) as server:
+        environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+        done = subprocess.run(
+            server_chat(server.url), input=b"one\ntwo\n", capture_output=True, env=environment, timeout=60, check=False
+        )
+    assert (done.returncode, done.stdout) == (0, b"a ? b\na ? b\n"), done.stderr
+
+
+def test_half_of_a_pair_that_another_server_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="utf-8"))
+    set_up_console()
+    print("a \ud83d", flush=True)
+    assert raw.getvalue() == b"a ?\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "is_dimmed"),
+    [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+)
+def test_notes_are_dimmed_where_that_is_shown(
+    setting: dict[str, str], is_dimmed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in ({"TERM": "xterm"} | setting).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stderr", shown := Typed())
+    aside("hello")
+    assert shown.getvalue() == ("\x1b[2mhello\x1b[0m\n" if is_dimmed else "hello\n")
+    assert _has_colors("auto") is is_dimmed
+
+
+def test_the_key_of_the_variable(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The server's may have several."""
+    with live(lambda _: Engine.over(FakeNative()), Settings(api_keys=("secret", "other"))) as server:
+        assert cli.main(["chat", "--url", server.url, "-p", "hi"]) == 1
+        assert "--api-key KEY, or LLAMA_API_KEY" in capsys.readouterr().err
+        monkeypatch.setenv("LLAMA_API_KEY", "secret,other")
+        assert cli.main(["chat", "--url", server.url, "-p", "hi"]) == 0
+        assert cli.main(["chat", "--url", server.url, "-p", "hi", "--api-key", "wrong"]) == 1
+    capsys.readouterr()
+    assert cli.main(["chat"]) == 1  # without --url it does no harm
+    assert "-m TARGET.gguf" in capsys.readouterr().err
 
 
 def test_pipe(pocket: dict[str, Path]) -> None:
@@ -376,8 +526,9 @@ def test_terminal(pocket: dict[str, Path]) -> None:
         "1",
         "--no-warmup",
     ]
+    environment = {**os.environ, "TERM": "dumb"}  # without escape sequences, which have numbers
     with subprocess.Popen(
-        command, stdin=slave, stdout=slave, stderr=slave, close_fds=True, start_new_session=True
+        command, stdin=slave, stdout=slave, stderr=slave, close_fds=True, start_new_session=True, env=environment
     ) as process:
         os.close(slave)
         seen = b""

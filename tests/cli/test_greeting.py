@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dflash_local import cli
-from dflash_local.build import installation
+from dflash_local.build import installed_build
 from dflash_local.cli import parse
 from dflash_local.cli.terminal import greeting
 from dflash_local.hub.model_programs import System
@@ -44,7 +44,7 @@ def commands(text: str) -> Iterator[list[str]]:
 
 
 def test_nothing_here(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "installed_stamp", lambda: None)
+    monkeypatch.setattr(installed_build, "installed_stamp", lambda: None)
     text = greeted(capsys)
     assert "none yet" in text
     assert "none found" in text
@@ -55,7 +55,7 @@ def test_nothing_here(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 def test_a_model_with_a_known_drafter_comes_first(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installation, "installed_stamp", lambda: {"backend": "cuda", "version": "1+dflash.2"})
+    monkeypatch.setattr(installed_build, "installed_stamp", lambda: {"backend": "cuda", "version": "1+dflash.2"})
     hub_model(home / "hub", "aaa/No-Drafter-GGUF", "No-Drafter-Q8_0.gguf")
     gguf(home / f".lmstudio/models/u/{QWEN} GGUF/{QWEN}.gguf", qwen3())
     text = greeted(capsys)

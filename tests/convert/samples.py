@@ -123,7 +123,7 @@ def header_of(contents: Tensors, dtype: str = "BF16") -> tuple[dict[str, Any], b
             if is_integer
             else to_bf16(values)
             if dtype == "BF16"
-            else values.astype({"F16": "<f2"}.get(dtype, "<f4"))
+            else values.astype({"F16": "<f2", "F64": "<f8"}.get(dtype, "<f4"))
         )
         raw = stored.tobytes()
         entries[name] = {

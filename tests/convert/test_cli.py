@@ -15,9 +15,13 @@ import pytest
 from dflash_local import vocabulary
 from dflash_local.cli import main
 from dflash_local.cli.terminal.progress import Progress
+from dflash_local.convert import conversion
 
 from . import samples
 from .dialect_samples import write_dialect
+from .test_assistant import contents as assistant_contents
+from .test_assistant import settings as assistant_settings
+from .test_conversion import reduced_vocabulary
 from .test_kinds import DOMINO, domino_tensors
 
 C = "qwen35-dflash-draft"
@@ -69,6 +73,35 @@ def test_reduced_vocabulary(
     flags[flags.index("-o") + 1] = str(shard)
     assert main(["convert", str(plain), *flags]) == 1
     assert "is an input of this conversion" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["convert", "quantize"])
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("DFlash 2", "drafter is a DFlash 2 drafter, whose selector needs all tokens"),
+        ("reduced", "drafter has a reduced vocabulary already"),
+        ("assistant", "drafter is a Gemma 4 assistant, and 'quantize' and --draft-vocab are for DFlash drafters"),
+    ],
+)
+def test_a_head_that_cannot_be_reduced_is_refused_at_once(
+    target: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str,
+    kind: str, says: str,
+) -> None:  # fmt: skip
+    """The whole drafter, gigabytes, would be written first."""
+    monkeypatch.setattr(conversion, "write_drafter", lambda *_: pytest.fail("it was converted"))
+    settings, contents = {
+        "DFlash 2": (samples.dflash2_config(), None),
+        "reduced": reduced_vocabulary([0, 0, 5, 30]),
+        "assistant": (assistant_settings(), assistant_contents()),
+    }[kind]
+    if kind == "assistant":
+        samples.write_target(target, arch="gemma4")
+    checkpoint = samples.write_checkpoint(tmp_path / "drafter", settings, contents)
+    flags = ["--target", str(target), "--draft-vocab", "8", "--corpus", str(checkpoint / "config.json")]
+    assert main([command, str(checkpoint), *flags, "-o", str(tmp_path / "x.gguf")]) == 1
+    assert f"error: {says}" in capsys.readouterr().err
+    assert not (tmp_path / "x.gguf").exists()
 
 
 def test_what_lies_at_a_path_that_is_none(

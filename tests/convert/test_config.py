@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ from typing import Any
 import pytest
 
 from dflash_local.convert.config import DrafterConfig
+from dflash_local.convert.keys import Keys
 from dflash_local.convert.rope import Rope, yarn_scale
 from dflash_local.convert.target import Target
 from dflash_local.errors import ConvertError
 
 from . import samples
+from .test_dspark import deepspec, heads
+from .test_kinds import DOMINO
 
 
 @pytest.fixture
@@ -423,6 +427,9 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     (yarn(truncate=False, beta_fast=-32.0), "rope_parameters.beta_fast", "-32.0 is not a positive number"),
     (yarn(truncate=False, rope_theta=1.0), "rope_parameters.rope_theta", "1 must exceed 1"),
     (yarn(attention_factor="1"), "rope_parameters.attention_factor", "not a number"),
+    *[(yarn(attention_factor=n), "rope_parameters.attention_factor", "not a positive number") for n in (-1.0, 0.0)],
+    (yarn(factor=math.e, mscale=1, mscale_all_dim=-10), "rope_parameters.mscale_all_dim", "not a positive number"),
+    (yarn(mscale=-1, mscale_all_dim=1), "rope_parameters.mscale", "not a positive number"),
     ({"layer_types": SLIDING, "sliding_window": 8, "rope_parameters": TWO_ROTATIONS}, "rope_parameters",
      "one rotation"),
 ]  # fmt: skip
@@ -436,6 +443,28 @@ def test_wrong(fitting: Target, changes: dict[str, Any], field: str, message: st
         DrafterConfig.read(samples.config(changes), fitting)
     assert message in error.value.message
     assert error.value.field == field
+
+
+def test_every_key_that_is_read_is_in_the_table(fitting: Target, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: set[str] = set()
+    places = Keys._all
+
+    def recorded(keys: Keys, name: str) -> Iterator[tuple[str, Any]]:
+        read.add(name)
+        return places(keys, name)
+
+    monkeypatch.setattr(Keys, "_all", recorded)
+    for settings in (
+        samples.config(layer_types=SLIDING, sliding_window=8), samples.config(use_swa=True, sliding_window=8),
+        samples.config(use_sliding_window=True, sliding_window=8), samples.config(yarn(mscale=1.0, mscale_all_dim=1.0)),
+        samples.config(llama3()), samples.config(MIMO), samples.dflash2_config(), speculators(), DOMINO,
+    ):  # fmt: skip
+        DrafterConfig.read(settings, fitting)
+    DrafterConfig.read(deepspec(), fitting, heads())
+    page = (repo / "docs" / "converting.md").read_text(encoding="utf-8")
+    table = page.partition("## Where settings are found")[2].partition("\n## ")[0]
+    assert {"dflash_query_causal", "target_hidden_size", "hidden_size", "emb_dim", "markov_rank"} <= read
+    assert not [name for name in read if f"`{name}`" not in table]
 
 
 @pytest.mark.parametrize("key", samples.DFLASH2)

@@ -414,6 +414,28 @@ def test_own_embedding_and_head(tmp_path: Path, target: Path) -> None:
     assert written["output.weight"][1].max() == 1 and written["token_embd.weight"][1].min() == 2
 
 
+@pytest.mark.parametrize("prefix", ["", "model."])
+def test_an_embedding_without_a_head_is_left_out(tmp_path: Path, target: Path, prefix: str) -> None:
+    """It is a copy of the target's: ModelOpt saves such drafters. Rows beyond the target's tokens are padding."""
+    settings = samples.config(vocab_size=42)
+    contents = samples.tensors(settings)
+    expected = converted(tmp_path, target, settings, contents).read_bytes()
+    contents[prefix + "embed_tokens.weight"] = np.ones((42, samples.N_EMBD), np.float32)
+    directory = samples.write_checkpoint(tmp_path / "drafter", settings, contents)
+    done = convert(directory, target, tmp_path / "out.gguf")
+    assert done.path.read_bytes() == expected
+    (warning,) = (text for text in done.config.warnings if "embed" in text)
+    assert warning == "embed_tokens.weight is left out: without a head of its own, the drafter uses the target's"
+
+
+def test_a_lone_embedding_takes_the_scale_of_the_target_s(tmp_path: Path) -> None:
+    target = samples.write_target(tmp_path / "target.gguf", arch="gemma4")
+    contents = samples.tensors(samples.CONFIG)
+    contents["embed_tokens.weight"] = np.ones((samples.N_VOCAB, samples.N_EMBD), np.float32)
+    keys = samples.read_keys(converted(tmp_path, target, samples.config(), contents))
+    assert keys["dflash.embedding_scale"] == pytest.approx(samples.N_EMBD**0.5)
+
+
 @pytest.mark.parametrize("stored", [38, 42])
 def test_padding_rows_are_cut_or_added(tmp_path: Path, target: Path, stored: int) -> None:
     """The GGUF has the target's tokens; rows of the checkpoint beyond them go, and missing ones are zeros."""
@@ -485,7 +507,7 @@ WRONG_TENSORS: list[tuple[Callable[[samples.Tensors], object], str, str]] = [
     (reshaped("layers.2.mlp.up_proj.weight", (64, 32)), "layers.2.mlp.up_proj.weight", "unknown tensor"),
     (reshaped("layers.0.mlp.up_proj.bias", (64,)), "layers.0.mlp.up_proj.bias", "unknown tensor"),
     (reshaped("layers.0.self_attn.q_proj.bias", (16,)), "layers.0.self_attn.q_proj.bias", r"has shape \[16\]"),
-    (reshaped("embed_tokens.weight", (40, 32)), "embed_tokens.weight", "unknown tensor"),
+    (reshaped("embed_tokens.weight", (41, 32)), "embed_tokens.weight", r"has shape \[41, 32\]"),
     (
         reshaped("fc.weight", (32, 96)),
         "fc.weight",
@@ -504,6 +526,22 @@ WRONG_TENSORS: list[tuple[Callable[[samples.Tensors], object], str, str]] = [
         "beyond float16's range",
     ),
 ]
+
+
+@pytest.mark.parametrize("outtype", ["f32", "f16", "q8_0"])
+@pytest.mark.parametrize("name", ["fc.weight", "norm.weight", "layers.1.mlp.up_proj.weight"])
+@pytest.mark.parametrize(("number", "dtype"), [(np.nan, "F32"), (np.inf, "BF16"), (1e300, "F64")])
+def test_weights_that_are_no_numbers(
+    tmp_path: Path, target: Path, number: float, dtype: str, name: str, outtype: str
+) -> None:
+    """The file would load, and nothing would ever be drafted."""
+    contents = samples.tensors(samples.CONFIG)
+    contents[name] = contents[name].astype(np.float64)
+    contents[name].flat[-1] = number
+    with pytest.raises(ConvertError, match="NaN or infinite") as error:
+        converted(tmp_path, target, samples.config(), contents, dtype=dtype, outtype=outtype)
+    assert error.value.field == name
+    assert_nothing_written(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,14 @@ def one(*names: str) -> samples.Tensors:
 
 
 REFUSED: list[tuple[samples.Config, samples.Tensors, str, str]] = [
+    *[
+        (samples.config(architectures=[name]), one("d2t"), "architectures", "is EAGLE, .* token by token")
+        for name in ("LlamaForCausalLMEagle3", "Eagle3Speculator", "Eagle3DraftModel", "PEagleSpeculator")
+    ],
+    *[
+        (samples.config(speculators_model_type=name), {}, "speculators_model_type", "eagle3=HEAD.gguf")
+        for name in ("eagle", "eagle3", "peagle")
+    ],
     (deepspec(markov_head_type="gated"), heads(), "markov_head_type", "depends on hidden states"),
     (speculators(markov_head_type="rnn"), heads(), "markov_head_type", "depends on hidden states"),
     (deepspec(), one("markov_head.gate_proj.weight"), "markov_head.gate_proj.weight", "depends on hidden states"),

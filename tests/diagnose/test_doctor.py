@@ -14,7 +14,7 @@ import pytest
 from gguf import GGMLQuantizationType as Type
 
 from dflash_local import cli, native
-from dflash_local.build import installation, recipe
+from dflash_local.build import installed_build, recipe
 from dflash_local.build.commit import running_commit
 from dflash_local.cli import parse
 from dflash_local.cli.flags.engine_arguments import engine_options
@@ -23,7 +23,7 @@ from dflash_local.cli.flags.named_models import Models
 from dflash_local.demo.inflate import inflate
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.demo.shapes import SHAPES
-from dflash_local.diagnose import build, kernels, memory
+from dflash_local.diagnose import build, kernels, machine_findings, memory
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
 from dflash_local.diagnose.machine_findings import look_at_acceptance, look_at_costs, look_at_machine, look_at_tuning
 from dflash_local.engine import Engine
@@ -64,7 +64,7 @@ def stamp(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "patches": made.patches,
         "machine": "",
     }
-    monkeypatch.setattr(installation, "installed_stamp", lambda: stamp)
+    monkeypatch.setattr(installed_build, "installed_stamp", lambda: stamp)
     monkeypatch.setattr(recipe, "detect_backend", lambda: ("cpu", "no nvcc"))
     return stamp
 
@@ -94,11 +94,16 @@ def test_this_machine_is_described() -> None:
         assert 0 < machine.memory_available < machine.memory_total and cpu_flags()
 
 
-def test_a_busy_machine_and_too_many_threads_warn() -> None:
+def test_a_busy_machine_and_too_many_threads_warn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_findings, "core_limit", lambda: None)
     assert levels(list(look_at_machine(MACHINE)), "machine") == [Level.OK]
     assert levels(list(look_at_machine(replace(MACHINE, load=9.0))), "machine") == [Level.WARN]
     assert levels(list(look_at_machine(MACHINE, 16)), "threads") == [Level.WARN]
     assert levels(list(look_at_machine(MACHINE, 8)), "threads") == []
+    monkeypatch.setattr(machine_findings, "core_limit", lambda: 2)
+    assert "2 of 8 physical cores may be used" in str(list(look_at_machine(MACHINE))[-1])
+    assert levels(list(look_at_machine(MACHINE, 2)), "threads") == [Level.OK]
+    assert "use -t 2" in str(list(look_at_machine(MACHINE, 4))[-1])
 
 
 def test_a_build_of_these_sources_is_fine(stamp: dict[str, Any]) -> None:
@@ -126,7 +131,7 @@ def test_a_build_for_another_processor_fails(stamp: dict[str, Any]) -> None:
 
 
 def test_a_missing_build_fails_with_the_command(stamp: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "installed_stamp", lambda: None)
+    monkeypatch.setattr(installed_build, "installed_stamp", lambda: None)
     finding = list(build.look_at_build())[-1]
     assert finding.level is Level.FAIL and "dflash-local build" in str(finding)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -45,6 +46,17 @@ def test_values_of_secret_variables_are_taken_out_wherever_they_are(tmp_path: Pa
     redact = Redaction({"CORP_PASSWORD": "correct horse", "DFLASH_X": "1", "MY_KEY_FILE": str(tmp_path)}, tmp_path)
     assert redact("cc -DX='correct horse' main.c") == f"cc -DX='{GONE}' main.c"
     assert redact(f"{tmp_path}/models/a.gguf {tmp_path}er/b") == f"~/models/a.gguf {tmp_path}er/b"
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() == 0, reason="root may see everything")
+def test_a_secret_variable_may_name_a_file_that_one_may_not_see(tmp_path: Path) -> None:
+    file = tmp_path / "closed" / "key.json"
+    file.parent.mkdir(mode=0)
+    assert Redaction({"APPLICATION_CREDENTIALS": str(file)}, Path("/nowhere"))(f"opened {file}") == f"opened {GONE}"
+
+
+def test_a_secret_may_be_longer_than_names_of_files() -> None:
+    assert Redaction({"RUNTIME_TOKEN": "x" * 300}, Path("/nowhere"))("a " + "x" * 300) == f"a {GONE}"
 
 
 def test_a_user_without_a_home_has_no_path_to_hide(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,17 @@ def test_a_wrong_pair_is_told_before_loading(
     assert made == []
 
 
+@pytest.mark.parametrize(("given", "limit", "handed"), [(None, None, 0), (None, 2, 2), (0, 2, 2), (4, 2, 4)])
+def test_threads_are_as_many_as_cores_that_may_be_used(
+    pocket: dict[str, Path], made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch,
+    given: int | None, limit: int | None, handed: int,
+) -> None:  # fmt: skip
+    """Unless the user says; 0: libdflash's own choice, all physical cores."""
+    monkeypatch.setattr(engine_loader, "core_limit", lambda: limit)
+    Engine(pocket["target"], n_threads=given).close()
+    assert made[0]["n_threads"] == handed
+
+
 # ---- the file of measured costs ----
 
 
@@ -127,11 +138,14 @@ def test_the_cost_file_is_named_by_what_a_pass_costs(pocket: dict[str, Path], li
     }
     different |= {argument: not DEFAULTS[argument] for argument in COST_OPTIONS if type(DEFAULTS[argument]) is bool}
     names = [first, name("dflash2"), name(None), *(name(**{argument: value}) for argument, value in different.items())]
+    with pytest.MonkeyPatch.context() as patch:  # another number of threads by default
+        patch.setattr(costs, "core_limit", lambda: 1000)
+        names.append(name())
     os.utime(target, (0, 0))  # another file in its place
     names.append(name())
     library.write_bytes(b"another build")
     names.append(name())
-    assert len(set(names)) == len(names) == len(COST_OPTIONS) + 5
+    assert len(set(names)) == len(names) == len(COST_OPTIONS) + 6
 
     target = tmp_path / "target-00001-of-00002.gguf"  # and what is named by the first part of a split model
     for part in (target, tmp_path / "target-00002-of-00002.gguf"):

@@ -11,7 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dflash_local import Engine
+from dflash_local.convert.gguf_metadata import read_header
+from dflash_local.errors import ComputeError
 from tests.fast import some_fast
+from tests.gguf_files import rewritten, stored
 
 SCORES = """
 import json, sys
@@ -38,3 +42,22 @@ def test_whole_model(pocket: dict[str, Path], cache: str) -> None:
     stock, ours = scores("0", 1), scores("1", 1)
     assert 0 < np.abs(stock - ours).max() < 0.02 * (stock.max() - stock.min())
     np.testing.assert_array_equal(ours, scores("1", 2))
+
+
+@pytest.mark.parametrize("flash", ["on", "off"])
+def test_a_failed_request_spoils_no_other(pocket: dict[str, Path], tmp_path: Path, flash: str) -> None:
+    """Its K and V stay in the slot's cells, beside those of the next request, whose mask hides them."""
+    table = np.array(stored(read_header(pocket["target"])[1]["token_embd.weight"]))
+    prompt, damaged = list(range(100, 125)), 1500
+    table[damaged] = np.nan
+    target = rewritten(pocket["target"], tmp_path / "target.gguf", tensors={"token_embd.weight": table})
+    with Engine(target, n_ctx=256, n_threads=1, warmup=False, flash_attn=flash) as engine:
+
+        def answer() -> list[int]:
+            return engine.generate(prompt, max_tokens=4, temperature=0, ignore_eos=True, cache_prompt=False).tokens
+
+        expected = answer()
+        assert damaged not in expected
+        with pytest.raises(ComputeError):
+            engine.generate([*range(200, 220), damaged, *range(220, 239)], max_tokens=1, temperature=0)
+        assert answer() == expected

@@ -109,6 +109,14 @@ def test_kinds_that_need_all_tokens_say_so(pocket: dict[str, Path]) -> None:
         assert engine.info["drafter"]["n_vocab_draft"] == N_VOCAB
 
 
+def test_fewer_tokens_than_candidates_are_refused(pocket: dict[str, Path], tmp_path: Path) -> None:
+    file = rewritten(pocket["dflash2"], tmp_path / "drafter.gguf", keys={"dflash.selector_top_k": 12})
+    with pytest.raises(DFlashError, match="draft_vocab is 8, fewer than the 12 candidates"):
+        Engine(pocket["target"], file, draft_vocab=8, **OPTIONS)
+    with Engine(pocket["target"], file, draft_vocab=12, **OPTIONS) as engine:
+        assert engine.info["drafter"]["n_vocab_draft"] == 12
+
+
 def test_a_drafter_with_a_head_keeps_it(pocket: dict[str, Path], tmp_path: Path) -> None:
     file = tmp_path / "drafter.gguf"
     requantize(pocket["dflash"], file, None, head=ReducedHead.of(range(600), pocket["target"]))

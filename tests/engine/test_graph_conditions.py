@@ -15,6 +15,7 @@ import pytest
 from dflash_local.convert.gguf_metadata import read_metadata, string, u32
 from dflash_local.engine import Engine
 from dflash_local.engine_options import EngineOptions
+from dflash_local.errors import RequestError
 from dflash_local.plan.fit import fit
 from tests.gguf_files import rewritten
 from tests.trees import models
@@ -90,3 +91,18 @@ def test_factors_of_longrope_are_those_of_a_slot(longrope: Path) -> None:
     np.testing.assert_array_equal(best_logits(longrope, 200, n_ctx=1024, n_slots=4, kv_unified=True), long)
     limited = best_logits(longrope, 200, n_ctx=1024, n_slots=4, kv_unified=True, n_ctx_slot=256)
     np.testing.assert_array_equal(limited, short)
+
+
+def test_a_slot_saved_with_other_factors_is_refused(longrope: Path, tmp_path: Path) -> None:
+    """K is turned already: the context decides by which factors."""
+
+    def opened(**options: Any) -> Engine:
+        return Engine(longrope, n_threads=1, warmup=False, **options)
+
+    with opened(n_ctx=256, n_slots=1) as engine:
+        engine.generate(list(range(10, 110)), max_tokens=4, temperature=0, id_slot=0)
+        engine.save_slot(0, tmp_path / "slot")
+    with opened(n_ctx=1024, n_slots=1) as longer, pytest.raises(RequestError, match="other rotation factors"):
+        longer.restore_slot(0, tmp_path / "slot")
+    with opened(n_ctx=1024, n_slots=4) as wider:
+        assert wider.restore_slot(2, tmp_path / "slot").n_tokens == 103

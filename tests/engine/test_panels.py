@@ -24,6 +24,29 @@ with Engine(sys.argv[1], n_ctx=512, n_threads=int(sys.argv[2]), warmup=False) as
     print(json.dumps([engine.score(tokens, 1, width).logit.tolist() for width in (1, 3, 8, 13)]))
 """
 
+LOCKED = """
+import ctypes, json, re, resource, sys
+from pathlib import Path
+from dflash_local import Engine
+
+hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+resource.setrlimit(resource.RLIMIT_MEMLOCK, (hard, hard))
+needed = 3 * Path(sys.argv[1]).stat().st_size // 2
+libc, block = ctypes.CDLL(None), ctypes.create_string_buffer(needed)
+if libc.mlock(block, ctypes.c_size_t(needed)) != 0:
+    sys.exit("not allowed")
+libc.munlock(block, ctypes.c_size_t(needed))
+
+def kilobytes(name, text):
+    return sum(int(n) for n in re.findall(rf"^{name}:\\s+(\\d+) kB", text, re.MULTILINE))
+
+with Engine(sys.argv[1], n_ctx=256, mlock=True, warmup=False) as engine:
+    mappings = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)
+    of_file = sum(kilobytes("Locked", mapping) for mapping in mappings if ".gguf" in mapping)
+    locked = kilobytes("VmLck", Path("/proc/self/status").read_text())
+    print(json.dumps([of_file, locked, engine.info["placement"]["CPU"]["target"] / 1024]))
+"""
+
 
 @pytest.mark.parametrize(
     "ftype",
@@ -49,3 +72,29 @@ def test_whole_model(pocket: dict[str, Path], tmp_path: Path, ftype: str) -> Non
     assert np.abs(stock - ours).max() < 0.03 * (stock.max() - stock.min())
     # of a set that the CPU lacks nothing is left: that would be stock
     np.testing.assert_array_equal(ours, scores("avx2" if platform.machine() == "x86_64" else "1", 1))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_what_mlock_locks(pocket: dict[str, Path], tmp_path: Path) -> None:
+    """All weights where passes read them, and not the file, of which nothing reads those in panels again."""
+    target = tmp_path / "target.gguf"
+    native.quantize(pocket["target"], target, "q4_0")
+    command = [sys.executable, "-c", LOCKED, str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if "not allowed" in done.stderr:
+        pytest.skip("this process may not lock enough memory")
+    assert done.returncode == 0, done.stderr
+    of_file, locked, weights = json.loads(done.stdout.splitlines()[-1])
+    assert of_file == 0
+    assert locked >= weights
+
+
+def test_an_unknown_set_is_told(pocket: dict[str, Path], tmp_path: Path) -> None:
+    """It packs no weights, and nothing but the speed would show it."""
+    target = tmp_path / "target.gguf"
+    native.quantize(pocket["target"], target, "q8_0")
+    environment = {**os.environ, "DFLASH_PANELS": "avx-512"}
+    command = [sys.executable, "-c", "import logging; logging.basicConfig()" + SCORES, str(target), "1"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "DFLASH_PANELS=avx-512 packs no weights on this CPU: it may be 0, 1" in done.stderr

@@ -250,6 +250,7 @@ def test_refusals_name_the_keyword(engine: NativeEngine, schema: Schema, path: s
 
 B, I = {"type": "boolean"}, {"type": "integer", "minimum": 0, "maximum": 9}  # noqa: E741
 FREE = {"type": "object", "properties": {"*": B}, "required": ["*"], "additionalProperties": {"type": "null"}}
+OF_ALL_TYPES = [None, True, 1, 1.5, "a", [], {}]  # as the values of an enum; other values of these types are wrong
 
 
 @pytest.mark.parametrize(
@@ -285,6 +286,10 @@ FREE = {"type": "object", "properties": {"*": B}, "required": ["*"], "additional
         ({"prefixItems": [I], "items": B, "minItems": 2}, ["[1, true]", "[1, true, false]"], ["[1]", "[1, 1]"]),
         ({"type": "integer", "enum": [1, 30], "minimum": 20}, ["30"], ["1"]),
         ({"type": ["string", "null"], "enum": ["a", 1, None]}, ['"a"', "null"], ["1"]),
+        ({"enum": OF_ALL_TYPES}, ["null", "1.5", '"a"', "[]", "{}"], ["false", "2", '"b"', "[1]", '{"a": 1}']),
+        ({"items": {"enum": OF_ALL_TYPES}}, ['[1.5, "a", {}]'], ["[2]", '["b"]', "[[1]]"]),
+        ({"properties": {"k": {"enum": OF_ALL_TYPES}}}, ['{"k": "a"}'], ['{"k": "b"}', '{"k": 2}']),
+        ({"additionalProperties": {"enum": OF_ALL_TYPES}}, ['{"x": "a"}'], ['{"x": "b"}']),
         ({"type": "string", "pattern": "^a+$", "maxLength": 3, "minLength": 2}, ['"aa"', '"aaa"'], ['"a"', '"aaaa"']),
         ({"allOf": [{"pattern": "a"}, {"pattern": "b$"}]}, ['"ab"', '"a-b"'], ['"a"', '"ba"']),
         ({"allOf": [{"type": "string"}, {"minLength": 3}]}, ['"abc"'], ['"ab"', "3"]),

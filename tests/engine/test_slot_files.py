@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dflash_local.convert.gguf_metadata import string
 from dflash_local.engine import Completion, Engine, SamplingParams, SlotFile
 from dflash_local.errors import QueueFullError, RequestError
 from dflash_local.native import StepUpdate
@@ -30,7 +31,7 @@ Make = Callable[..., Engine]
 HEAD = struct.Struct("<8s5Q6i")
 FIELDS = [
     "magic", "file_size", "target", "drafter", "projector", "state_size",
-    "n_tokens", "n_asked", "n_checkpoints", "n_drafts", "n_media", "unused",
+    "n_tokens", "n_asked", "n_checkpoints", "n_drafts", "n_media", "rope_factors",
 ]  # fmt: skip
 DRAFT_HEAD = struct.Struct("<3Q8i")  # before what a drafter holds
 DRAFT_FIELDS = [
@@ -239,6 +240,34 @@ def test_a_split_model_is_told_by_all_its_parts(pocket: dict[str, Path], tmp_pat
         engines["other"].restore_slot(0, tmp_path / "slot")
     for engine in engines.values():
         engine.close()
+
+
+def test_a_model_whose_file_is_replaced_stays_what_was_loaded(pocket: dict[str, Path], tmp_path: Path) -> None:
+    """By a download over it: slots belong to the model in memory, and can be saved even if its file is gone."""
+    path, options = tmp_path / "m.gguf", {"n_ctx": 256, "n_threads": 1, "warmup": False}
+    path.write_bytes(pocket["target"].read_bytes())
+    with Engine(path, **options) as engine:
+        say(engine, words(engine, 50), 5, id_slot=0)
+        engine.save_slot(0, tmp_path / "before")
+        rewritten(path, tmp_path / "new.gguf", {"general.name": string("another")}).replace(path)
+        engine.save_slot(0, tmp_path / "after")
+        assert engine.restore_slot(0, tmp_path / "before").n_tokens == 54
+        with Engine(path, **options) as other:
+            for name in ("before", "after"):
+                with pytest.raises(RequestError, match="saved with another target"):
+                    other.restore_slot(0, tmp_path / name)
+        path.unlink()
+        assert engine.save_slot(0, tmp_path / "gone").n_tokens == 54
+        assert engine.restore_slot(0, tmp_path / "gone").n_tokens == 54
+
+
+def test_an_empty_slot_leaves_nothing_on_the_host(make: Make, tmp_path: Path) -> None:
+    engine = make()
+    say(engine, words(engine, 50), 5, id_slot=0)
+    engine.save_slot(0, tmp_path / "slot")
+    fresh = make()
+    fresh.restore_slot(0, tmp_path / "slot")
+    assert fresh.stats()["host_cache"]["conversations"] == 0
 
 
 def test_a_memory_that_cannot_be_checked_is_not_saved(make: Make, tmp_path: Path) -> None:

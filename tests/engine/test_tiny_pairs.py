@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dflash_local import Engine
+from dflash_local import Engine, SamplingParams
 from tests.fuzz.architectures import (
     EMBD,
     EXPERT_FF,
@@ -141,6 +141,18 @@ def check_drafted_text(engine: Engine, n_prompts: int) -> None:
 def test_drafted_text_is_plain_text(engine: Engine) -> None:
     with engine:
         check_drafted_text(engine, 6)
+
+
+def test_all_of_many_slots_draft(tmp_path: Path) -> None:
+    """One pass with 64 blocks: each slot's attention in each of the layers has nodes of its own."""
+    target, draft = tmp_path / "target.gguf", tmp_path / "drafter.gguf"
+    target.write_bytes(prefer(qwen3(tokenizer())).encode()[0])
+    draft.write_bytes(drafter(tokenizer(), [0, 1], [False] * 12).encode()[0])
+    with engine_f32(target, draft, n_slots=64, n_ctx=64 * 64) as engine:
+        sampling = SamplingParams(temperature=0, ignore_eos=True)
+        running = [engine.submit([1 + i, 5], sampling, max_tokens=40, budget=BLOCK) for i in range(64)]
+        assert all(generation.result().timings.draft_n for generation in running)
+        assert "the drafter failed" not in engine.stats()["choices"]["reasons"]
 
 
 def test_taps_say_what_was_read(engine: Engine) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import fields
 from pathlib import Path
@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from dflash_local import Engine, RequestError, SamplingParams
+from dflash_local.arguments import check
 from dflash_local.conversation import ChatPrompt
 from dflash_local.engine_options import EngineOptions
+from dflash_local.errors import ContextLengthError
 from dflash_local.generation import Generation, Stream
 from dflash_local.native import TreeRows
 from dflash_local.request_options import RequestOptions
@@ -198,8 +200,35 @@ def test_what_is_a_prompt(engine: Engine) -> None:
         assert engine.generate(cast(Any, prompt)).prompt_tokens == 1
 
 
+@pytest.mark.parametrize("wrong", [None, 1.5, True, [1], b"x", np.bool_(True)])
+def test_parts_of_a_prompt(engine: Engine, wrong: Any) -> None:
+    for method, name in ((engine.tokenize_prompt, "prompt"), (engine.tokenize_parts, "parts")):
+        with pytest.raises(RequestError, match="must be a string or an integer") as caught:
+            method(cast(Any, ["a", 1, wrong]))
+        assert caught.value.param == f"{name}[2]"
+        assert method(cast(Any, ["a", 1, np.int64(2)])) == [97, 1, 2]
+
+
+def test_token_ids_are_not_checked_one_by_one(engine: Engine) -> None:
+    """There may be many, and too many are refused by their number."""
+
+    class Unread(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            raise AssertionError
+
+    for hint in (Sequence[int], Sequence[str | int], Sequence[int] | None):
+        check("x", Unread([1]), hint)
+    with pytest.raises(ContextLengthError, match=f"the prompt has {engine.n_ctx_slot} tokens"):
+        engine.tokenize_prompt([1] * engine.n_ctx_slot)
+    with pytest.raises(ContextLengthError, match=f"at least {engine.n_ctx_slot} tokens"):
+        engine.tokenize_prompt([*[1] * engine.n_ctx_slot, "x"])
+
+
 def test_what_no_json_can_say_is_named(engine: Engine) -> None:
-    for name, value in (("tools", [object()]), ("response_format", {"a": {1}}), ("chat_template_kwargs", {"a": 1j})):
+    for name, value in (
+        ("tools", [object()]), ("tools", [{"a": float("inf")}]), ("response_format", {"a": {1}}),
+        ("chat_template_kwargs", {"a": 1j}),
+    ):  # fmt: skip
         with pytest.raises(RequestError, match=name) as caught:
             engine.chat(MESSAGES, **cast(Any, {name: value}))
         assert caught.value.param == name

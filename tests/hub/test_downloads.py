@@ -617,11 +617,11 @@ def test_offline_opens_no_socket(
     monkeypatch.setattr(socket, "create_connection", None)
     hub = make_hub(offline=how == "flag")
     assert download(hub) == path
-    assert hub.first_bytes(hub.files(REPO)[0], 4) == MODEL[:4]
+    assert hub.read(hub.files(REPO)[0], 0, 4) == MODEL[:4]
     calls: list[Callable[[], Any]] = [
         lambda: hub.files("user/Other"),
         lambda: hub.download([other]),
-        lambda: hub.first_bytes(other, 4),
+        lambda: hub.read(other, 0, 4),
     ]
     for call in calls:
         with pytest.raises(HubError, match="offline mode is on"):
@@ -642,11 +642,13 @@ def test_offline_imports_no_client(tmp_path: Path, cache_folder: Path) -> None:
 def test_headers_by_ranges(make_hub: Make, endpoint: StandIn, cache_folder: Path) -> None:
     hub = make_hub()
     (file,) = (file for file in hub.files(REPO) if file.path.endswith("gguf"))
-    assert hub.first_bytes(file, 1000) == MODEL[:1000]
+    assert hub.read(file, 0, 1000) == MODEL[:1000]
     assert endpoint.requests[-1].range == "bytes=0-999"
-    assert hub.first_bytes(file, 10**9) == MODEL
+    assert hub.read(file, 0, 10**9) == MODEL
+    assert hub.read(file, 900, 1000) == MODEL[900:1000]
+    assert endpoint.requests[-1].range == "bytes=900-999"
     endpoint.ranges = False
-    assert hub.first_bytes(file, 1000) == MODEL[:1000]
+    assert hub.read(file, 0, 1000) == MODEL[:1000]
     assert blobs(cache_folder) == []
 
 
@@ -708,7 +710,7 @@ def test_a_cache_that_cannot_be_searched(make_hub: Make, monkeypatch: pytest.Mon
     lost = Cache(Path("x" * 300))
     calls: list[Callable[[Hub], Any]] = [
         lambda hub: hub.download(files),
-        lambda hub: hub.first_bytes(files[0], 4),
+        lambda hub: hub.read(files[0], 0, 4),
         lambda hub: hub.files(REPO),
     ]
     for call in calls:

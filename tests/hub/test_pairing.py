@@ -24,10 +24,12 @@ import pytest
 from dflash_local.cli import main, parse
 from dflash_local.cli.flags.engine_arguments import engine_options
 from dflash_local.cli.flags.named_models import suggest, take_models
-from dflash_local.convert.gguf_metadata import read_header, read_metadata
+from dflash_local.convert.gguf_metadata import read_header, read_metadata, read_model, string
+from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import DFlashError, HubError, ModelError, PairError, RequestError
 from dflash_local.file_lock import locked
+from dflash_local.hub import conversions
 from dflash_local.hub.client import Hub
 from dflash_local.hub.pairing import Pairing, Source
 from dflash_local.hub.selection import Name
@@ -207,13 +209,51 @@ def test_a_conversion_that_another_process_makes(
     assert not list(folder.glob("*.part"))
     path.unlink()
     hub, waits = make_hub(), threading.Event()
-    hub.note = lambda text: waits.set() if "another process converts" in text else None
+    hub.note = lambda text: waits.set() if "another process writes into" in text else None
     with ThreadPoolExecutor(1) as pool:
         with locked(folder / ".lock"):
             found = pool.submit(fetched, hub)
             assert waits.wait(60)
             path.write_bytes(b"theirs")
         assert found.result(60).read_bytes() == b"theirs"
+
+
+def test_another_version_of_the_converter_replaces_what_was_made(
+    endpoint: StandIn, target: bytes, checkpoint: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its type. What it would never find again does not stay."""
+    for outtype in ("f16", "q8_0"):
+        assert main(["pull", TARGET, "-hfd", DRAFTER, "--outtype", outtype]) == 0
+    other = tmp_path / "own" / "drafters" / "lab--Other@cccccccccccc-0-0-f16.gguf"
+    other.write_bytes(b"of another checkpoint")
+    monkeypatch.setattr(conversions, "_converter_hash", lambda: "0" * 8)
+    drafter = taken("-hf", TARGET, "-hfd", DRAFTER)[1]
+    assert drafter and drafter.endswith("-00000000-q8_0.gguf")
+    assert set(other.parent.glob("*.gguf")) == {Path(drafter), other}
+
+
+def test_the_converters_hash_is_of_what_a_conversion_runs() -> None:
+    """A change of what reads GGUFs makes no conversion again."""
+    code = "import sys, dflash_local.convert.conversion\n"
+    code += "print(*(module.__file__ for name, module in sys.modules.items() if 'dflash_local.convert' in name))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert set(map(Path, out.split())) == set(conversions.converter_files())
+
+
+@pytest.mark.parametrize(("code", "hint"), [(errno.ENOSPC, "free some"), (errno.EACCES, "check its rights")])
+def test_a_conversion_that_cannot_be_written(
+    target: bytes, checkpoint: None, monkeypatch: pytest.MonkeyPatch, code: int, hint: str
+) -> None:
+    """There is no -o to give."""
+
+    def no(*_: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("dflash_local.convert.writer.write_gguf", no)
+    with pytest.raises(HubError, match=r"own/drafters") as caught:
+        taken("-hf", TARGET, "-hfd", DRAFTER)
+    assert caught.value.hint and caught.value.hint.startswith(hint)
+    assert "DFLASH_CACHE" in caught.value.hint and "-o" not in caught.value.hint
 
 
 def test_a_new_commit_hides_nothing_until_it_is_there(
@@ -485,6 +525,26 @@ def test_a_named_drafter_that_does_not_fit_is_an_error(
     assert list(Path(os.environ["LLAMA_CACHE"]).glob("**/snapshots/**/*.gguf")) == []  # no weights came
 
 
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"architectures": ["LlamaForCausalLMEagle3"]}, "is EAGLE"),
+        ({"architectures": ["LlamaForCausalLM"]}, "the architecture is LlamaForCausalLM"),
+        ({"hidden_size": 512}, "hidden_size is 512"),
+        ({"hidden_size": None, "transformer_layer_config": {"hidden_size": 512}}, "hidden_size is 512"),
+        ({"architectures": ["Gemma4AssistantForCausalLM"]}, "an assistant of Gemma 4, and the target is qwen3"),
+    ],
+)
+def test_weights_of_torch_save_are_not_downloaded_in_vain(
+    endpoint: StandIn, target: bytes, changes: dict[str, Any], why: str
+) -> None:
+    config = json.dumps(POCKET | changes).encode()
+    endpoint.add(DRAFTER, {"config.json": config, "pytorch_model.bin": bytes(1000)})
+    with pytest.raises(DFlashError, match=why):
+        taken("-hf", TARGET, "-hfd", DRAFTER)
+    assert not [path for path in endpoint.paths() if "pytorch_model.bin" in path]
+
+
 def test_deepseek_v4s_own_drafter_is_refused_by_name(
     endpoint: StandIn, target: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -695,7 +755,22 @@ def test_headers_longer_than_the_first_request(
         pairing.hub_target(Name.parse(TARGET))
         assert (pairing.header().arch, pairing.header().n_vocab) == ("qwen3", 1699)
     asked = [request.range for request in endpoint.requests if request.host == "cdn"]
-    assert asked[:2] == ["bytes=0-63", "bytes=0-4999"] and len(asked) == 3
+    assert asked[:2] == ["bytes=0-63", "bytes=64-4999"] and len(asked) == 3
+
+
+def test_a_long_header_costs_at_most_twice_its_length(
+    make_hub: Make, endpoint: StandIn, pocket: dict[str, Path], tmp_path: Path
+) -> None:
+    """That of a vocabulary of 150,000 tokens has 6 MB, and a pair has two."""
+    metadata, tensors = read_model(pocket["target"])
+    text = "x" * (6 << 20)
+    path = tmp_path / "long.gguf"
+    write_gguf(path, metadata | {"general.license": string(text)}, [OutputTensor.of(one) for one in tensors.values()])
+    endpoint.add(TARGET, {"a.gguf": path.read_bytes() + bytes(16 << 20)})
+    with Pairing(make_hub()) as pairing:
+        pairing.hub_target(Name.parse(TARGET))
+        assert pairing.header().n_vocab == 1699
+    assert len(text) < weights_fetched(endpoint) <= 2 * len(text)
 
 
 def test_a_header_that_never_ends_is_given_up(make_hub: Make, endpoint: StandIn, monkeypatch: Any) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from dflash_local.cli import main, parse
 from dflash_local.cli.flags.engine_arguments import engine_options
@@ -441,6 +442,26 @@ def test_a_folder_that_cannot_be_written(
     with pytest.raises(HubError, match=r"cannot use the cache|is full") as caught:
         fetch_url(address(endpoint), make_hub())
     assert caught.value.hint and caught.value.hint.startswith(hint) and "DFLASH_CACHE" in caught.value.hint
+
+
+def test_a_cache_that_can_only_be_read(
+    endpoint: StandIn, files: dict[str, bytes], make_hub: Make, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that is kept is used, as without a network."""
+    tagged(endpoint, '"one"')
+    path = fetch_url(address(endpoint), make_hub())
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(FileLock, "acquire", refuse)
+    hub = make_hub()
+    assert fetch_url(address(endpoint), hub) == path and path.read_bytes() == content
+    (note,) = hub.__dict__["notes"]
+    assert note.endswith("Read-only file system; using the one that was downloaded before")
+    path.unlink()
+    with pytest.raises(HubError, match=r"cannot use the cache .*: Read-only file system"):
+        fetch_url(address(endpoint), make_hub())
 
 
 @pytest.mark.parametrize("offline", [False, True])

@@ -132,7 +132,7 @@ class Tab:
         # Before it knows the server the page sends nothing.
         sync_api.expect(self.page.locator(".composer .send")).to_be_enabled()
         self.page.fill("#message", text)
-        self.page.keyboard.press("Enter")
+        self.page.keyboard.press("Control+Enter")  # on a phone Enter alone is a new line
 
     def imports(self, file: Path) -> None:
         # Before it has read what it keeps, what is imported would be lost.

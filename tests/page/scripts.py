@@ -51,6 +51,23 @@ EVIL = r"""<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>
 """
 STORY = "A small model runs ahead and guesses, and the large one looks at all of its guesses at once. " * 4
 THOUGHTS = "<think>First, what is asked? *A number.*</think>It is 42."
+HEBREW = """שלום, world!
+
+- אחת
+- שתיים
+
+In English.
+
+> ציטוט
+
+| מילה | word |
+|---|---|
+| אחת | one |
+
+```
+x = 1
+```
+"""
 COUNT = " ".join(map(str, range(1, 101)))
 CALL = b'Let me look.\0{"city": "Oslo", "unit": "C"}'
 
@@ -70,6 +87,7 @@ TEXTS = {f"tricky {number}": text for number, text in enumerate(TRICKY)} | {
     "be evil": EVIL,
     "think": THOUGHTS,
     "count": COUNT,
+    "שלום": HEBREW,
 }
 
 # Answered in words, most of them drafted.

@@ -156,7 +156,7 @@ def test_a_text_that_grew_looks_as_if_it_had_come_at_once(open_tab: OpenTab) -> 
         tab.page.reload()
         tab.done(len(TRICKY))
         assert drawn() == grown
-        assert "<ul><li><p>one</p>" in grown[0] and '<ol start="3"><li>' in grown[1]
+        assert '<ul dir="auto"><li><p>one</p>' in grown[0] and '<ol start="3" dir="auto"><li>' in grown[1]
 
 
 # ---- stop, again, branches ----
@@ -329,6 +329,9 @@ def test_settings_begin_with_the_servers_defaults(tab: Tab, served: Served) -> N
     tab.page.keyboard.press("Tab")
     expect(tab.page.locator("#set-top_p-note")).to_have_text("at most 1")
     tab.page.locator("#set-top_p").fill("")
+    tab.page.locator("#set-temperature").fill("1e999")  # JSON has no such number
+    tab.page.keyboard.press("Tab")
+    expect(tab.page.locator("#set-temperature-note")).to_have_text("this is no number")
     tab.page.locator("#set-temperature").fill("0.3")
     tab.page.locator("#set-system").fill("Be brief.")
     tab.page.locator("#set-samplers").fill("top_k;temperature")
@@ -513,18 +516,31 @@ def test_a_reload_after_the_end_finds_the_end(tab: Tab, served: Served) -> None:
     assert tab.done() == COUNT
 
 
+KEPT = """new Promise((resolve) => {
+  const asked = indexedDB.open("dflash-local");
+  asked.onsuccess = () => {
+    const turns = asked.result.transaction("turns").objectStore("turns").getAll();
+    turns.onsuccess = () => (asked.result.close(), resolve(turns.result.map(({ content }) => content).join()));
+  };
+})"""
+
+
 def test_an_answer_that_is_no_longer_kept_says_so(tab: Tab, served: Served) -> None:
     tab.expected = ("404",)
     served.pace.hold()
     tab.ask("count")
     served.pace.release(10)
     tab.sees("1 2 3")
+    tab.page.wait_for_timeout(1100)  # it is kept once a second
+    served.pace.release(10)
+    wait_until(lambda: "1 2 3" in tab.page.evaluate(KEPT))
     tab.page.goto("about:blank")
     middleware: list[Any] = [*served.live.app.user_middleware]
     next(one for one in middleware if one.cls is Recorder).kwargs["recordings"]._kept.clear()
     served.pace.free()
     tab.page.goto(served.url)
     expect(tab.answers().locator(".error")).to_contain_text("no longer keeps this answer")
+    assert tab.done().startswith("1 2 3")
 
 
 def test_a_lost_connection_is_taken_up_again(tab: Tab, served: Served) -> None:

@@ -227,6 +227,8 @@ def test_a_server_that_is_gone(open_tab: OpenTab) -> None:
         expect(card(tab, "slots")).to_be_visible()
     tab.expected = GONE
     expect(tab.page.get_by_role("alert")).to_contain_text("The server does not answer")
+    expect(tab.page.locator(".absence")).to_contain_text("The server is away.")
+    expect(card(tab, "slots")).to_be_visible()
     expect(card(tab, "slots")).to_be_visible()
 
 

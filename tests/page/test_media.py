@@ -300,13 +300,15 @@ def test_files_that_cannot_be_attached_say_why(seeing: Tab, tmp_path: Path) -> N
     (tmp_path / "bad.png").write_text("no picture at all")
     (tmp_path / "cut.jpg").write_bytes(b"\xff\xd8\xff\xe0")
     (tmp_path / "voice.ogg").write_bytes(b"OggS" + bytes(20))
+    (tmp_path / "voice.aac").write_bytes(b"\xff\xf1\x50\x80" + bytes(20))  # begins much as MP3 does
     (tmp_path / "paper.pdf").write_bytes(b"%PDF-1.7\n\x00\xff")
-    names = ("bad.png", "cut.jpg", "voice.ogg", "paper.pdf")
+    names = ("bad.png", "cut.jpg", "voice.ogg", "voice.aac", "paper.pdf")
     attach(seeing, *(tmp_path / name for name in names), to=ANY)
     for text in (
         "bad.png is no picture that this browser can read.",
         "cut.jpg is no picture that this browser can read.",
         "voice.ogg is neither WAV nor MP3.",
+        "voice.aac is neither WAV nor MP3.",
         "paper.pdf is no text: only text files, pictures and audio files can be attached.",
     ):
         expect(notice(seeing)).to_contain_text(text)

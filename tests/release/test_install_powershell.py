@@ -126,8 +126,8 @@ def test_by_uv(user: User) -> None:
     (folder,) = user.environments()
     path = user.machine.path_of(folder)
     assert commands[0][1:] == ["venv", "--quiet", "--python", ">=3.10", "--offline", path]
-    assert commands[1][1:5] == ["pip", "install", "--python", f"{path}\\Scripts\\python.exe"]
-    assert commands[1][5:9] == ["--quiet", "--no-index", "--find-links", "C:\\wheels"]
+    assert commands[1][1:6] == ["pip", "install", "--compile-bytecode", "--python", f"{path}\\Scripts\\python.exe"]
+    assert commands[1][6:10] == ["--quiet", "--no-index", "--find-links", "C:\\wheels"]
     # A Python that is asked for, as a folder whose path would escape a quote.
     user.machine.make_folder("C:\\my Python")
     refused = user.refusal("-Wheels C:\\wheels -Python 'C:\\my Python\\'")

@@ -174,6 +174,18 @@ def test_by_uv(user: User, tmp_path: Path) -> None:
     assert user.version() == "dflash-local 9.9.1+cpu"
 
 
+@on_linux
+def test_uv_compiles_modules_as_pip_does(user: User, tmp_path: Path) -> None:
+    """Else the first answer waits for that."""
+    log = tmp_path / "commands"
+    venv = f'for last; do :; done; exec {sys.executable} -m venv --without-pip "$last"'
+    user.program("uv", f'echo "$*" >>"{log}"\n[ "$1" = venv ] || exit 1\n{venv}')
+    write_pair(tmp_path / "wheels", "9.9.1")
+    user.refusal("--wheels", tmp_path / "wheels", "--offline")
+    *_, installation = log.read_text().splitlines()
+    assert installation.startswith("pip install --compile-bytecode ")
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     """A folder of wheels with SHA256SUMS, and its address."""
@@ -368,6 +380,17 @@ def test_what_is_not_its_own_stays(user: User, tmp_path: Path) -> None:
     assert "is there and not from this script" in user.refusal("--wheels", wheels)
     assert "nothing that this script installed" in user.refusal("--uninstall")
     assert (user.installed / "mine").is_dir()
+
+
+def test_a_command_that_another_program_took_over_stays(user: User) -> None:
+    """And is not told to be removed."""
+    user.installed.mkdir(parents=True)
+    (user.installed / "made-by-install.sh").touch()
+    user.command.parent.mkdir(parents=True)
+    user.command.write_text("of pipx")
+    assert user.says("--uninstall", "--dry-run") == f"would remove {user.installed}\n"
+    assert user.says("--uninstall").startswith(f"removed {user.installed}\n")
+    assert user.command.read_text() == "of pipx" and not user.installed.exists()
 
 
 def test_without_wheels_and_compiler(user: User) -> None:

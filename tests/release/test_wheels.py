@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dflash_local.build.installation import STAMP
+from dflash_local.build.installed_build import STAMP
 from dflash_local.build.log import BuildLog
 from dflash_local.build.recipe import ANY_MACHINE_FLAGS
 from dflash_local.build.repair import OF_THE_MACHINE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -52,6 +53,16 @@ class RPCServer:
             except OSError:
                 return True
             return False
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """It is there, and answers nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End it without a word."""

@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from benchmarks.rpc_proxy import RPCProxy
+from dflash_local import scheduler
 from dflash_local.engine import Engine, SamplingParams
 from dflash_local.errors import EngineLostError, RequestError, RPCError
 from tests.engine.test_slot_files import draft_of
@@ -239,6 +240,25 @@ def test_an_idle_engine_sees_that_its_server_is_gone(pocket: dict[str, Path]) ->
         server.kill()
         engine.check_rpc()
         assert isinstance(engine.ended.result(PATIENCE), EngineLostError)
+
+
+@pytest.mark.parametrize("runs", [False, True], ids=["idle", "in a pass"])
+def test_an_engine_closes_while_its_server_hangs(
+    pocket: dict[str, Path], runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "_LAST_WORDS", 0.5)
+    with rpc_servers(1) as (server,):
+        engine = Engine(pocket["target"], rpc=server.address, **SMALL)
+        running = engine.submit(engine.tokenize(PROMPTS[0]), SamplingParams(temperature=0, ignore_eos=True))
+        next(iter(running))
+        if not runs:
+            running.cancel()
+            wait_until(lambda: not engine._scheduler.n_running)
+        with server.hanging():
+            closing = threading.Thread(target=engine.close)
+            closing.start()
+            closing.join(PATIENCE)
+            assert not closing.is_alive()
 
 
 @pytest.mark.slow

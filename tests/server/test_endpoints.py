@@ -13,7 +13,7 @@ from typing import Any
 import openai
 import pytest
 
-from dflash_local.build.installation import installed_stamp
+from dflash_local.build.installed_build import installed_stamp
 from dflash_local.engine import Engine
 from dflash_local.native import AcceptRule, DraftMode
 from dflash_local.sampling import SamplingParams
@@ -475,6 +475,8 @@ def test_bad_completion_requests(server: Live, body: dict[str, Any], param: str)
         (b"[]", "invalid_json"),
         (b'{"temperature": NaN}', "invalid_json"),
         (b'{"prompt": "\\ud800"}', "invalid_json"),
+        (b'{"prompt": "\\uD800"}', "invalid_json"),
+        ('{"prompt": "\\uD800"}'.encode("utf-16"), "invalid_json"),
         (b"\xff\xfe", "invalid_json"),
         (b'{"prompt": "\xed\xa0\x80"}', "invalid_json"),
         (b"[" * 5000, "invalid_json"),
@@ -484,6 +486,17 @@ def test_bad_completion_requests(server: Live, body: dict[str, Any], param: str)
 def test_bad_json(server: Live, raw: bytes, code: str) -> None:
     response = server.http.post("/v1/completions", content=raw)
     assert (response.status_code, response.json()["error"]["code"]) == (400, code)
+
+
+def test_a_number_that_json_cannot_write(server: Live) -> None:
+    tool = b'{"type": "function", "function": {"name": "f", "parameters": {"maximum": 1e999}}}'
+    for path, name, value in (
+        ("/v1/chat/completions", "tools", b"[%s]" % tool),
+        ("/completion", "json_schema", b'{"maximum": 1e999}'),
+    ):
+        body = b'{"messages": [{"role": "user", "content": "x"}], "prompt": "x", "%s": %s}' % (name.encode(), value)
+        answer = server.http.post(path, content=body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, name)
 
 
 def test_context_length(server: Live) -> None:

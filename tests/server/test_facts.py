@@ -163,7 +163,7 @@ def test_times_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_metrics_tell_since_when(server: Live) -> None:
     started = int(server.http.get("/metrics").headers["Process-Start-Time-Unix"])
     assert 0 <= time.time() - started < 3600
-    assert server.http.get("/v1/models").json()["data"][0]["created"] == started
+    assert 0 <= started - server.http.get("/v1/models").json()["data"][0]["created"] < 3600
 
 
 # ---- what is not there ----

@@ -319,6 +319,44 @@ def test_messages_that_the_client_did_not_send_are_not_named(
     assert told == f"{field or 'messages'}[].tool_calls"
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "blamed", "ignored"),
+    [
+        (
+            "/v1/messages",
+            {"system": "be", "messages": [*MESSAGES, {"role": "assistant", "content": [
+                {"type": "text", "text": "deep"}, {"type": "tool_use", "id": "c", "name": "f", "input": {}}]}]},
+            "messages.1",
+            "system, messages[0].content, messages[1].content[1]",
+        ),
+        (
+            "/v1/responses",
+            {"instructions": "be", "input": [*MESSAGES, {"role": "assistant", "content": "deep"},
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}]},
+            "input[1]",
+            "instructions, input[0].content, input[2]",
+        ),
+    ],
+)  # fmt: skip
+def test_messages_are_told_by_what_became_them(
+    native: FakeNative, server: Live, monkeypatch: pytest.MonkeyPatch, path: str, body: Any, blamed: str, ignored: str
+) -> None:
+    apply = native.chat_apply
+    names = ["messages[0].content", "messages[1].content", "messages[2].tool_calls[0].function.arguments"]
+
+    def applied(template: str | None, body: str) -> dict[str, Any]:
+        if "deep" in body:
+            raise RequestError("messages[2] has tool_calls: it cannot be continued", param="messages[2]")
+        return {**apply(template, body), "ignored": names}
+
+    monkeypatch.setattr(native, "chat_apply", applied)
+    error = server.http.post(path, json={**body, "max_tokens": 3}).json()["error"]
+    assert error["message"].startswith(f"{blamed} has tool_calls")
+    said = json.loads(json.dumps(body).replace("deep", "ok"))
+    answer = server.http.post(path, json={**said, "max_tokens": 3}).raise_for_status()
+    assert answer.headers["x-dflash-ignored"] == ignored
+
+
 def test_what_the_template_decides_is_named(server: Live) -> None:
     """A tool's markers are the template's own, whatever a client gives."""
     tools = [{"type": "function", "function": {"name": "f"}}]

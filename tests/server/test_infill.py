@@ -68,6 +68,34 @@ def suffix_first() -> Iterator[Asked]:
 # ---- the prompt ----
 
 
+def test_only_what_fits_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much is sent; and the prompt is the same as if all of it were."""
+    native = FakeNative(n_ctx_slot=4096, info=WHOLE)
+    words = "".join(random.Random(3).choices("abcdefgh", k=1_000_000))
+    files = [(f"{number}.c", words[start : start + 1000]) for number, start in enumerate(range(0, len(words), 1000))]
+    with Engine.over(native) as engine:
+        layout = Infill(engine, 256)
+        whole = b"".join(b"\5%s\n%s" % (name.encode(), text.encode()) for name, text in files) + b"\5filename\n"
+        most = 4096 - 256 - 2 * 8
+        begin = layout.prompt(Gap([], []), 8)
+        n_read = 0
+        tokenize = native.tokenize
+
+        def counted(text: str, add_special: bool, parse_special: bool) -> list[int]:
+            nonlocal n_read
+            n_read += len(text)
+            return tokenize(text, add_special, parse_special)
+
+        monkeypatch.setattr(native, "tokenize", counted)
+        for some in (files, [("all.c", words)]):
+            prompt = layout.prompt(Gap(layout.before(words), layout.behind(words), files=some), 8)
+            assert begin[-4:] == [6, 1, 2, 3] and len(prompt) < 4096
+            kept = bytes(prompt[: prompt.index(6)])
+            assert 3 * most // 4 <= len(kept) <= most
+            assert (whole if some is files else words.encode() + b"\5filename\n").endswith(kept)
+        assert n_read < 150_000
+
+
 def test_order(needed: Asked, whole: Asked, suffix_first: Asked) -> None:
     assert needed.prompt(**GAP) == b"\1before\2behind\3"
     assert needed.prompt(**GAP, prompt="begun") == b"\1beforebegun\2behind\3"
@@ -164,6 +192,7 @@ def test_suffix_of_a_completion(needed: Asked, suffix_first: Asked) -> None:
         ({"prompt": "x" * N_CTX}, "prompt"),
         ({"input_extra": {}}, "input_extra"),
         ({"input_extra": [1]}, "input_extra[0]"),
+        ({"input_extra": [{"text": ""}] * 1025}, "input_extra"),
         ({"input_extra": [{"text": "x"}, {}]}, "input_extra[1].text"),
         ({"input_extra": [{"filename": "ok"}]}, "input_extra[0].text"),
         ({"input_extra": [{"filename": 123, "text": "x"}]}, "input_extra[0].filename"),

@@ -18,7 +18,11 @@ import pytest
 
 from dflash_local.engine import Engine
 from dflash_local.server import process
+from dflash_local.server.fields.body import parse_json
+from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.process import KEEP_ALIVE, make_server
+from dflash_local.server.recordings.recorder import _streams
+from dflash_local.server.replicas.asked import keys
 from dflash_local.server.security.connections import connections_possible
 from dflash_local.server.security.limits import Limits
 from dflash_local.server.settings import Settings
@@ -264,6 +268,28 @@ def test_all_bodies_together_are_bounded() -> None:
             assert error_of(said_first(third)) == (503, "too_many_bodies")
             assert httpx.post(server.url + CHAT, json=BODY).status_code == 200  # a small one has room
         wait_until(lambda: bodies_held(server) == 0)
+
+
+def many(value: bytes, count: int) -> bytes:
+    """A body with a list of so many values."""
+    return b'{"content": "a", "stream": true, "x": [' + (value + b",") * (count - 1) + value + b"]}"
+
+
+def test_a_body_of_too_many_values() -> None:
+    """Each of them takes far more memory than its text."""
+    with live(lambda _: Engine.over(FakeNative())) as server:
+        answer = server.http.post("/tokenize", content=many(b"[]", 1 << 20))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+        assert server.http.post("/tokenize", content=many(b"[]", 1 << 18)).json() == {"tokens": [97]}
+
+
+def test_the_values_of_a_body_are_counted() -> None:
+    for value, count in ((b"{}", 1 << 20), (b"1", (1 << 22) + 2)):
+        with pytest.raises(HTTPError, match="too many values"):
+            parse_json(many(value, count))
+    assert len(parse_json(many(b"[]", (1 << 20) - 2))["x"]) == (1 << 20) - 2
+    assert not _streams(many(b"{}", 1 << 20)) and _streams(many(b"{}", 8))  # read twice, where they may be recorded
+    assert keys({"type": "http", "headers": []}, many(b"{}", 1 << 20).replace(b"content", b"prompt")) == ()
 
 
 def bodies_held(server: Live) -> int:

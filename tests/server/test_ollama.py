@@ -208,6 +208,10 @@ def test_a_raw_prompt_has_no_template(server: Live, native: FakeNative) -> None:
     assert (whole["response"], whole["done_reason"], "context" in whole) == (TEXT[:3], "length", False)
     ignored = server.http.post("/api/generate", json={**body, "system": "be", "think": True})
     assert ignored.headers["X-DFlash-Ignored"] == "system, think"
+    for raw in (True, False):
+        options = {"num_predict": 3, "reasoning_budget_tokens": 5}
+        ignored = server.http.post("/api/generate", json={**body, "raw": raw, "options": options})
+        assert ignored.headers["X-DFlash-Ignored"] == "options.reasoning_budget_tokens"
 
 
 def test_a_suffix_needs_a_model_for_it(server: Live) -> None:
@@ -385,6 +389,41 @@ def test_what_a_file_tells(pocket: dict[str, Path]) -> None:
     assert model["capabilities"] == ["completion", "thinking"]
 
 
+@pytest.mark.parametrize(
+    ("info", "capabilities"),
+    [(FIM, ["completion", "tools", "insert"]), ({**FIM, "fim_mid": -1}, ["completion", "tools"])],
+)
+def test_tokens_for_infill_that_are_found_by_their_texts(
+    pocket: dict[str, Path], info: dict[str, int], capabilities: list[str]
+) -> None:
+    """The file names none of them."""
+    native = FakeNative(info={"chat_template": "", **info})
+    settings = Settings(alias="pocket", model_path=str(pocket["target"]))
+    with live(lambda _progress: Engine.over(native), settings) as server:
+        assert post(server, "/api/show", {"model": "pocket"})["capabilities"] == capabilities
+
+
+def test_what_go_programs_always_send() -> None:
+    """Every field, even if it is empty."""
+    load = {"prompt": "", "suffix": "", "system": "", "template": "", "options": None}
+    show = {"system": "", "template": "", "verbose": False, "options": None}
+    with live(lambda _progress: Engine.over(FakeNative()), Settings(alias="a", strict_fields=True)) as server:
+        for path, body in (
+            ("/api/show", {**show, "model": "a", "name": ""}),
+            ("/api/show", {**show, "model": "", "name": "a"}),
+            ("/api/generate", {**load, "model": "a"}),
+            ("/api/generate", {**load, "model": "a", "raw": False, "images": [], "context": [], "options": {}}),
+            ("/api/generate", {**load, "model": "a", "prompt": "x", "truncate": True, "shift": False}),
+            ("/api/chat", {"model": "a", "messages": [], "tools": None, "options": {}, "think": False}),
+        ):
+            answer = server.http.post(path, json=body)
+            assert answer.status_code == 200, answer.text
+            assert "X-DFlash-Ignored" not in answer.headers
+        assert "not found" in refusal(server, "/api/show", {**show, "model": "", "name": "llama3"}, 404)
+        assert "system: a model is shown as" in refusal(server, "/api/show", {"model": "a", "system": "be"})
+        assert "temperature" in refusal(server, "/api/generate", {"model": "a", "options": {}, "temperature": 0})
+
+
 @pytest.mark.parametrize("action", ["pull", "push", "create", "copy", "blobs/sha256:0"])
 def test_what_is_not_here_says_so(server: Live, action: str) -> None:
     error = refusal(server, f"/api/{action}", {"model": "x"}, 501)
@@ -448,6 +487,26 @@ def test_keep_alive_0_frees_the_model_where_it_may_sleep(prompt: Any) -> None:
         wait_until(lambda: server.http.get("/api/ps").json()["models"] == [])
         assert [one["name"] for one in before] == ["a:latest"]
         assert post(server, "/api/generate", {"prompt": "hi", "stream": False})["response"] == "hello"
+
+
+def test_keep_alive_0_leaves_a_model_that_sleeps_alone() -> None:
+    n_loads = 0
+
+    def load(_progress: Any) -> Engine:
+        nonlocal n_loads
+        n_loads += 1
+        return Engine.over(FakeNative())
+
+    with live(load, Settings(alias="a", sleep_idle_seconds=3600)) as server:
+        unload = {"model": "a", "keep_alive": 0}
+        for path in ("/api/generate", "/api/generate", "/api/chat"):
+            answer = post(server, path, unload)
+            assert (answer["done"], answer["done_reason"]) == (True, "unload")
+            wait_until(lambda: server.service.life.sleep.is_sleeping)
+        assert "top_p" in refusal(server, "/api/chat", {**unload, "options": {"top_p": "x"}})
+        assert n_loads == 1
+        assert post(server, "/api/chat", {"model": "a"})["done_reason"] == "load"
+        assert n_loads == 2
 
 
 @pytest.fixture(scope="module")

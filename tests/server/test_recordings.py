@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import socket
 import threading
 import weakref
@@ -102,6 +103,19 @@ def test_it_is_cancelled_by_its_name(server: Live, gate: threading.Semaphore) ->
     assert _last_event(sock)["error"]["code"] == "cancelled"
 
 
+def test_the_head_of_one_that_runs_ends_at_once(server: Live, gate: threading.Semaphore) -> None:
+    """Otherwise the connection's next request would wait for the end of the stream."""
+    sock = _ask(server, "runs")
+    gate.release(2)
+    wait_until(lambda: bool(looked_up(server, "runs")) and looked_up(server, "runs")[0]["total_bytes"] > 0)
+    with raw_request(server, "HEAD", "/v1/stream?conv_id=runs") as head:
+        assert b"text/event-stream" in head.recv(4096)
+        head.settimeout(3)
+        head.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert head.recv(4096).startswith(b"HTTP/1.1 200")
+    sock.close()
+
+
 def test_its_readers_are_told_that_it_was_cancelled(server: Live, gate: threading.Semaphore) -> None:
     sock = _ask(server, "read")
     gate.release(2)
@@ -196,17 +210,41 @@ def test_long_names_are_refused(server: Live) -> None:
 
 
 def test_the_newest_bytes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording_module, "MAX_BYTES", 10)
+    monkeypatch.setattr(recording_module, "MAX_BYTES", 2500)
+    monkeypatch.setattr(recording_module, "BLOCK_BYTES", 1000)
+    sent = random.Random(0).randbytes(4100)  # which nothing compresses
 
     async def run() -> None:
         recording = Recording("a")
-        for chunk in (b"0123", b"4567", b"89ab"):
-            recording.append(chunk)
-        assert (recording.total, recording.dropped) == (12, 4)
+        for start in range(0, len(sent), 100):
+            recording.append(sent[start : start + 100])
+        assert (recording.total, recording.dropped) == (4100, 2000)
         recording.finish()
-        assert b"".join([piece async for piece in recording.read(5)]) == b"56789ab"
+        for start in (2000, 2001, 2999, 3000, 3999, 4000, 4050, 4100):
+            assert b"".join([piece async for piece in recording.read(start)]) == sent[start:]
         with pytest.raises(LookupError):
-            _ = [piece async for piece in recording.read(3)]
+            _ = [piece async for piece in recording.read(1999)]
+
+    asyncio.run(run())
+
+
+def test_a_long_answer_is_kept_whole() -> None:
+    """Twice as long as what may be stored: events that have timings resemble each other."""
+    numbers = random.Random(0)
+    events = [
+        b"data: " + json.dumps({f"field {name}": numbers.random() for name in range(30)}).encode() + b"\n\n"
+        for _ in range(100)
+    ]
+
+    async def run() -> None:
+        recording = Recording("a")
+        while recording.total < 2 * recording_module.MAX_BYTES:
+            for event in events:
+                recording.append(event)
+        assert recording.dropped == 0
+        recording.finish()
+        length = sum([len(piece) async for piece in recording.read(1)])
+        assert length == recording.total - 1
 
     asyncio.run(run())
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dflash_local import cli
+from dflash_local.cli.flags.serve_flags import is_router
 from dflash_local.cli.serving.instance_flags import InstanceFlags
-from dflash_local.cli.serving.serve_router import is_router
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.server.router.catalog import Cached, Catalog
 from dflash_local.server.router.folder import Folder, best_drafter

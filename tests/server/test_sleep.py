@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -18,7 +19,7 @@ from dflash_local.cli.command_parser import UsageError
 from dflash_local.cli.serving.serve_app import make_settings
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, ModelError
-from dflash_local.server import sleep
+from dflash_local.server import metrics, sleep
 from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.patience import PATIENCE, wait_until
@@ -82,6 +83,19 @@ def test_facts_are_told_and_the_next_request_wakes() -> None:
         assert server.http.post("/tokenize", json={"content": "x"}).json() == {"tokens": [120]}
     assert len(loads.natives) == n_loads + 2
     assert all(native.destroyed for native in loads.natives)
+
+
+def test_counting_starts_over_when_it_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    with live(Loads(), SOON) as server:
+        counted = "llamacpp:prompt_tokens_total 1"
+        for later in (0, 100):
+            monkeypatch.setattr(metrics, "time", SimpleNamespace(time=lambda: now + later))  # noqa: B023
+            fall_asleep(server)
+            server.http.post("/completion", json=PROMPT).raise_for_status()
+            answer = server.http.get("/metrics")
+            assert int(answer.headers["Process-Start-Time-Unix"]) == int(now + later)
+            assert counted in answer.text.splitlines()
 
 
 def test_requests_wait_while_it_loads_and_it_loads_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from dflash_local.convert.kinds import Domino, LiliCorr
 from dflash_local.convert.target import Target
 from dflash_local.errors import ConvertError, ModelError, RequestError
 from dflash_local.native import check_gguf
+from dflash_local.train.draft_vocabulary import write_reduced
 from dflash_local.train.drafter_file import (
     FACTORS,
     HISTORY,
@@ -93,6 +95,47 @@ def test_units_that_write_nothing_are_cut_first(name: str, pocket: dict[str, Pat
     narrower.write(tmp_path / "narrower.gguf", narrower.values, "f16", {})
     assert read_metadata(tmp_path / "narrower.gguf")["dflash.feed_forward_length"].data == n_ff - 32
     with engine_f32(pocket["target"], tmp_path / "narrower.gguf", n_ctx=128) as engine:
+        assert engine.generate(TOKENS, max_tokens=8, temperature=0).tokens
+
+
+@pytest.mark.parametrize("kind", ["dflash2", "dspark"])
+def test_a_drafter_grows(kind: str, pocket: dict[str, Path], tmp_path: Path) -> None:
+    """A DFlash drafter with the new parts of another kind loads, in the authors' form, too, and drafts what it did."""
+    target = Target.read(pocket["target"])
+    file = DrafterFile.read(pocket["dflash-small"], target, tmp_path)
+    grown = file.grown(kind, target, 1)
+    assert (grown.kind, grown.kind_before) == (kind, "dflash")
+    file.write(tmp_path / "before.gguf", file.values, "f32", {})
+    grown.write(tmp_path / "after.gguf", grown.values, "f32", {})
+    again = DrafterFile.read(tmp_path / "after.gguf", target, tmp_path)
+    assert again.kind == kind and again.values.keys() == grown.values.keys()
+    probes, answers = [], []
+    for name in ("before", "after"):
+        with engine_f32(pocket["target"], tmp_path / f"{name}.gguf", n_ctx=128) as engine:
+            probes.append(engine.draft_probe(TOKENS, file.block))
+            answers.append(engine.generate(TOKENS, max_tokens=24, temperature=0))
+    np.testing.assert_allclose(probes[0].hidden, probes[1].hidden, atol=1e-4)
+    assert answers[0].tokens == answers[1].tokens
+    grown.write_checkpoint(tmp_path / "folder", grown.values)
+    convert(tmp_path / "folder", pocket["target"], tmp_path / "converted.gguf", outtype="f32")
+    before, after = numbers(tmp_path / "after.gguf"), numbers(tmp_path / "converted.gguf")
+    assert before.keys() == after.keys()
+    assert read_metadata(tmp_path / "after.gguf").keys() >= read_metadata(tmp_path / "converted.gguf").keys()
+
+
+def test_a_selector_needs_all_tokens(pocket: dict[str, Path], tmp_path: Path) -> None:
+    """A drafter of few tokens can become a DSpark, and not a DFlash 2."""
+    target = Target.read(pocket["target"])
+    write_reduced(pocket["dflash"], tmp_path / "few.gguf", pocket["target"], Counter(range(4, 1028)), 1024)
+    file = DrafterFile.read(tmp_path / "few.gguf", target, tmp_path)
+    with pytest.raises(RequestError, match="--kind dflash2 is not for a drafter that proposes 1024 tokens") as error:
+        file.grown("dflash2", target, 1)
+    assert error.value.hint and error.value.param == "--kind"
+    grown = file.grown("dspark", target, 1)
+    assert grown.values["markov_head.markov_w2.weight"].shape[0] == 1024
+    grown.write(tmp_path / "grown.gguf", grown.values, "f16", {})
+    with engine_f32(pocket["target"], tmp_path / "grown.gguf", n_ctx=128) as engine:
+        assert engine.info["drafter"]["kind"] == "dspark"
         assert engine.generate(TOKENS, max_tokens=8, temperature=0).tokens
 
 

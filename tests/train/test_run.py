@@ -580,6 +580,30 @@ def test_from_nothing(kind: str, settings: Make) -> None:
             train(replace(asked, feed_forward=width), Watcher())
 
 
+@pytest.mark.parametrize(("kind", "only"), [("dflash2", None), ("dflash2", "heads"), ("dspark", "heads")])
+def test_a_drafter_becomes_another_kind(kind: str, only: str | None, settings: Make, tmp_path: Path) -> None:
+    """A DFlash drafter gets parts that are new, which learn; a run that is given again goes on with them."""
+    asked = settings(kind=kind, only=only, hf=tmp_path / "folder", rate=1e-3, epochs=2.0)
+    notes: list[str] = []
+    watcher = Watcher()
+    watcher.note = notes.append  # type: ignore[method-assign]
+    result = train(asked, watcher)
+    assert any("becomes a D" in note and note.endswith("whose own parts are new") for note in notes)
+    check_drafter(asked)
+    assert result.history["kind"] == kind
+    with Engine(asked.model, asked.output, n_ctx=512) as engine:
+        assert engine.info["drafter"]["kind"] == kind
+    first, file = result.evaluations[0], DrafterFile.read(asked.init or Path(), Target.read(asked.model), tmp_path)
+    assert first.step == 0 and result.best.al > 0.8 * first.al
+    grown = DrafterFile.read(asked.output, Target.read(asked.model), tmp_path)
+    own = grown.values.keys() - file.values.keys()
+    begun = file.grown(kind, Target.read(asked.model), asked.seed).values
+    heads = [name for name in own if name.startswith(("candidate_selector.", "markov_head."))]
+    assert heads and max(np.abs(grown.values[name] - begun[name]).max() for name in heads) > 4e-3  # of Q8_0: 1e-3
+    with pytest.raises(RequestError, match=f"begun with --kind {kind}, and now it is dflash"):
+        train(replace(asked, kind=None, hf=None), Watcher())
+
+
 def test_a_drafter_becomes_narrower(settings: Make, tmp_path: Path) -> None:
     """It goes on from the units that write most, and the result and its folder have that many."""
     asked = settings(feed_forward=64, hf=tmp_path / "folder", fc_type="q4_0")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dflash_local.cli.chat.attachment import Attachment, paths_of
 from dflash_local.cli.chat.backends import Backend, Message
+from dflash_local.cli.chat.reply import Reply
+from dflash_local.cli.chat.typed_text import enable_line_editing, texts
 from dflash_local.cli.terminal.answer_view import AnswerView
 from dflash_local.cli.terminal.notes import aside, error_text
 from dflash_local.cli.typed_path import is_file
@@ -22,7 +24,8 @@ _PLURALS: Mapping[Kind, str] = {"image": "images", "audio": "audio"}
 
 @dataclass
 class Chat:
-    """A conversation on standard input and output; reasoning, speeds and hints go to standard error."""
+    """A conversation on standard input and output; reasoning, speeds and hints go to standard error. `is_interactive`:
+    somebody types, so that Ctrl-C stops an answer and not the program."""
 
     backend: Backend
     settings: dict[str, Any]
@@ -30,26 +33,29 @@ class Chat:
     shows_drafts: bool = False
     messages: list[Message] = field(default_factory=list)
     attached: list[Attachment] = field(default_factory=list)  # to the next message
+    is_interactive: bool = field(default_factory=lambda: sys.stdin.isatty())
 
     def loop(self) -> int:
         """Read and answer until the end. Returns 1 if the last answer failed."""
-        if sys.stdin.isatty():
-            _enable_line_editing()
+        if self.is_interactive:
+            enable_line_editing()
             aside("/help shows the commands")
             if self.shows_drafts:
                 self.show_drafts(True)
         status = 0
-        for line in lines():
-            command, _, rest = line.partition(" ")
-            if command == "/exit":
-                break
-            if line.startswith("/"):
+        for text in texts(self.is_interactive):
+            if is_command(text):
+                command, rest = split(text)
+                if command == "/exit":
+                    break
                 try:
-                    self.obey(command, rest.strip())
+                    self.obey(command, rest)
                 except KeyboardInterrupt:  # while it waits for a server, say
+                    if not self.is_interactive:
+                        raise
                     aside("[stopped]")
-            elif line:
-                status = self.answer(line)
+            elif text:
+                status = self.answer(text)
         return status
 
     def obey(self, command: str, rest: str) -> None:
@@ -116,43 +122,39 @@ class Chat:
 
     def answer(self, text: str) -> int:
         """Stream one answer. Returns 0, or 1 if it failed."""
-        system = [{"role": "system", "content": self.system}] if self.system else []
         messages = [*self.messages, self.question(text)]
-        reply: Message = {"role": "assistant", "content": ""}
-        timings: Mapping[str, Any] = {}
-        status, ended, thoughts, view = 0, "", "", self.view()
-        asked = self.settings | ({"return_drafts": True} if self.shows_drafts else {})
-        changes = self.backend.answer([*system, *messages], asked)
+        reply = Reply(self.view())
+        status, ended = 0, ""
         try:
-            for change in changes:
-                timings = change.timings or timings
-                if change.drafted:
-                    view.on_pass(change.drafted)
-                if change.thought:
-                    thoughts += change.thought
-                    view.thought(change.thought)
-                if change.content:
-                    reply["content"] += change.content
-                    view.content(change.content)
+            self.stream(messages, reply)
         except KeyboardInterrupt:
+            if not self.is_interactive:
+                raise
             ended = "[stopped]"
         except DFlashError as error:
             status, ended = 1, error_text(error)
-        finally:
-            changes.close()  # cancels what still runs
-            view.end()
         if ended:
             aside(ended)
-        if timings:
-            view.figures(timings)
-        if thoughts and not reply["content"]:  # stopped meanwhile: the question stays
-            reply["reasoning_content"] = thoughts
-        if reply["content"] or thoughts:  # also of a stopped answer
-            self.messages = [*messages, reply]
+        if reply.timings:
+            reply.view.figures(reply.timings)
+        if message := reply.message():  # also of a stopped answer
+            self.messages = [*messages, message]
         elif self.attached:
             aside(f"not attached any more: {', '.join(one.name for one in self.attached)}")
         self.attached = []
         return status
+
+    def stream(self, messages: list[Message], reply: Reply) -> None:
+        """Ask for the answer to these messages, and add it to `reply` as it comes."""
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        asked = self.settings | ({"return_drafts": True} if self.shows_drafts else {})
+        changes = self.backend.answer([*system, *messages], asked)
+        try:
+            for change in changes:
+                reply.add(change)
+        finally:
+            changes.close()  # cancels what still runs
+            reply.view.end()
 
     def question(self, text: str) -> Message:
         """A message with what is attached before the text."""
@@ -178,69 +180,48 @@ class Chat:
         print(legend() or no_colours, file=sys.stderr, flush=True)
 
 
-class Command(NamedTuple):
-    """What a line that begins with its name does with the rest of the line."""
+class ChatCommand(NamedTuple):
+    """What a text that begins with its name does with the rest of it."""
 
     argument: str
     help: str
     run: Callable[[Chat, str], None]
 
 
-COMMANDS: dict[str, Command] = {
-    "/set": Command(
+COMMANDS: dict[str, ChatCommand] = {
+    "/set": ChatCommand(
         "NAME VALUE",
         "change a setting, such as temperature, top_p, seed or max_tokens; /set alone shows them",
         lambda chat, rest: chat.set(*rest.split(None, 1)),
     ),
-    "/image": Command(
+    "/image": ChatCommand(
         "PATH",
         "attach images to the next message; files can be dropped onto the terminal behind it",
         lambda chat, rest: chat.attach("image", rest),
     ),
-    "/audio": Command("PATH", "the same with audio: wav, mp3 or flac", lambda chat, rest: chat.attach("audio", rest)),
-    "/system": Command("TEXT", "set the system prompt and start over", Chat.set_system),
-    "/reset": Command("", "start over", lambda chat, _: chat.reset()),
-    "/drafts": Command("", "show or hide drafts (--show)", lambda chat, _: chat.show_drafts(not chat.shows_drafts)),
-    "/help": Command("", "show this", lambda chat, _: aside(HELP)),
-    "/exit": Command("", "leave, as does Ctrl-D", lambda chat, _: None),
+    "/audio": ChatCommand(
+        "PATH", "the same with audio: wav, mp3 or flac", lambda chat, rest: chat.attach("audio", rest)
+    ),
+    "/system": ChatCommand("TEXT", "set the system prompt and start over", Chat.set_system),
+    "/reset": ChatCommand("", "start over", lambda chat, _: chat.reset()),
+    "/drafts": ChatCommand("", "show or hide drafts (--show)", lambda chat, _: chat.show_drafts(not chat.shows_drafts)),
+    "/help": ChatCommand("", "show this", lambda chat, _: aside(HELP)),
+    "/exit": ChatCommand("", "leave, as does Ctrl-D", lambda chat, _: None),
 }
 HELP: str = "\n".join(f"{f'{name} {command.argument}':<18}{command.help}" for name, command in COMMANDS.items()) + (
-    "\nCtrl-C stops an answer. A line that ends with \\ continues in the next one."
+    "\nCtrl-C stops an answer. A line that ends with \\ continues in the next one. Pasted lines are one message."
 )
 
 
-def lines() -> Iterator[str]:
-    """Lines of input; a line that ends with a backslash continues in the next. Ctrl-C discards an unfinished line."""
-    interactive = sys.stdin.isatty()
-    begun: list[str] = []
-    while True:
-        try:
-            line = _asked("... " if begun else "> ") if interactive else input()
-        except EOFError:
-            if interactive:
-                print(file=None if sys.stdout.isatty() else sys.stderr)
-            if begun:
-                yield "\n".join(begun)
-            return
-        except KeyboardInterrupt:
-            begun.clear()
-            aside("\n/exit or Ctrl-D leaves")
-            continue
-        if line.endswith("\\"):
-            begun.append(line[:-1])
-            continue
-        yield "\n".join([*begun, line.rstrip()])
-        begun.clear()
+def is_command(text: str) -> bool:
+    """Whether a text is no message. One of several lines is a command only if that takes text: a pasted program or path
+    may begin with / too."""
+    command, _ = split(text)
+    takes_text = command in COMMANDS and COMMANDS[command].argument == "TEXT"
+    return command.startswith("/") and (takes_text or "\n" not in text)
 
 
-def _asked(prompt: str) -> str:
-    """A typed line. The prompt is no part of what goes into a file or a pipe."""
-    if sys.stdout.isatty():
-        return input(prompt)
-    print(prompt, end="", file=sys.stderr, flush=True)
-    return input()
-
-
-def _enable_line_editing() -> None:
-    with suppress(ImportError):  # Windows has its own
-        import readline  # noqa: F401  # its import gives input() history and editing
+def split(text: str) -> tuple[str, str]:
+    """Its first word, and the rest."""
+    first = re.split(r"\s", text, maxsplit=1)[0]
+    return first, text[len(first) :].strip()

@@ -107,9 +107,9 @@ def _upstream_program() -> Path:
 
 def _upstream_flags(args: BenchFlags, target: str, engine: Engine) -> list[str]:
     """The shared options as flags of upstream's server, which have the same names."""
-    from dflash_local.machine.hardware import this_machine
+    from dflash_local.machine.hardware import default_threads
 
-    threads = args.n_threads or this_machine().cores
+    threads = args.n_threads or default_threads()
     flags = ["-m", target, "-c", str(engine.n_ctx_slot), "-t", str(threads)]
     flags += ["-tb", str(args.n_threads_batch or threads), "-fa", args.flash_attn]
     for name in _SHARED:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
+from typing import Any
 
-from dflash_local.cli.chat.backends import EngineBackend, ServerBackend
+from dflash_local.cli.chat.backends import Backend, EngineBackend, ServerBackend
 from dflash_local.cli.chat.repl import HELP, Chat
 from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.engine_arguments import load_engine
@@ -13,22 +16,22 @@ from dflash_local.cli.flags.idle_flags import refuse_idle
 from dflash_local.cli.flags.model_flags import ModelFlags, add_model_flags
 from dflash_local.cli.flags.named_models import NO_MODEL, take_models
 from dflash_local.cli.flags.sampling_flags import SamplingFlags
-from dflash_local.cli.flags.values import count
+from dflash_local.cli.flags.values import count, read_text
 from dflash_local.cli.terminal.notes import aside
 from dflash_local.errors import RequestError
 
 _DESCRIPTION = "Chat with a model in the terminal; after each answer, its speed and AL (tokens per pass of the target)."
-
-
-_OF_SERVERS = frozenset({"url", "api_key", "system", "predict", "show"})
+_OF_SERVERS = frozenset({"url", "api_key", "system", "prompt", "file", "predict", "show"})
 
 
 class ChatFlags(ModelFlags, SamplingFlags):
     url: str | None = flag(
         "--url", "talk to a running server, such as http://127.0.0.1:8080, instead of loading a model", metavar="URL"
     )
-    api_key: str | None = flag("--api-key", "the server's key", metavar="KEY")
+    api_key: str | None = flag("--api-key", "the server's key", env="LLAMA_API_KEY", metavar="KEY")
     system: str | None = flag("--system", "system prompt", metavar="TEXT")
+    prompt: str | None = flag("-p --prompt", "ask this alone, and end", metavar="TEXT")
+    file: Path | None = flag("-f --file", "ask what this file has (-: standard input), behind --prompt, and end")
     predict: int = flag("-n --predict", "most tokens per answer (default: no limit)", type=count(-1), default=-1)
     show: str = flag(
         "--show",
@@ -37,6 +40,26 @@ class ChatFlags(ModelFlags, SamplingFlags):
         choices=("text", "drafts"),
         default="text",
     )
+
+    @property
+    def key(self) -> str | None:
+        """The key for --url. Of the variable, which may have all keys of a server, the first; none if the URL has a
+        user."""
+        if "api_key" in self.typed or not self.api_key:
+            return self.api_key
+        keys = () if "@" in (self.url or "") else self.api_key.split(",")
+        return next(filter(None, map(str.strip, keys)), None)
+
+    def question(self) -> str | None:
+        """Read what is asked alone; None: a conversation. Raises RequestError."""
+        if self.file is None:
+            text, given = self.prompt, "--prompt"
+        else:
+            read = sys.stdin.read() if str(self.file) == "-" else read_text(self.file, "--file")
+            text, given = "\n\n".join(part for part in (self.prompt, read.rstrip()) if part), "--file"
+        if text == "":
+            raise RequestError(f"{given} has no text to ask", param=given, hint="give one, or leave it out to chat")
+        return text
 
 
 def add_parser(commands: Commands) -> None:
@@ -54,7 +77,8 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(args: ChatFlags) -> int:
-    """Chat until /exit or the end of input."""
+    """Chat until /exit or the end of input, or ask one question."""
+    question = args.question()  # before a model loads
     settings = json.loads(args.sampling_params().to_json()) | {"max_tokens": args.predict}
     if args.url:
         others = [name for name in args.typed if name not in _OF_SERVERS and not name.startswith("sampling_")]
@@ -63,11 +87,19 @@ def run(args: ChatFlags) -> int:
         settings = {name: value for name, value in args.sampling.items() if value is not None}
         if "predict" in args.typed:
             settings["max_tokens"] = args.predict
-        return Chat(ServerBackend(args.url, args.api_key), settings, args.system, args.show == "drafts").loop()
+        return _chat(ServerBackend(args.url, args.key), settings, args, question)
     refuse_idle(args.typed, ["api_key"], "it is for the server of --url")
     if not args.model and not args.hf_repo:
         raise RequestError("no model to chat with", hint=f"{NO_MODEL}, or --url of a running server")
     models = take_models(args)
     aside("loading ...")
     with load_engine(args, models) as engine:
-        return Chat(EngineBackend(engine), settings, args.system, args.show == "drafts").loop()
+        return _chat(EngineBackend(engine), settings, args, question)
+
+
+def _chat(backend: Backend, settings: dict[str, Any], args: ChatFlags, question: str | None) -> int:
+    chat = Chat(backend, settings, args.system, args.show == "drafts")
+    if question is None:
+        return chat.loop()
+    chat.is_interactive = False
+    return chat.answer(question)

@@ -143,14 +143,16 @@ def _target(args: ConvertFlags) -> AbstractContextManager[Path]:
 def _reduced(args: ConvertFlags, target: Path, output: Path, write: Callable[[Path], Conversion]) -> Conversion:
     """Write the drafter with a reduced vocabulary as `output`, from a whole one beside it. A file that is there stays
     until the new one is complete."""
+    from dflash_local.convert.conversion import check
     from dflash_local.convert.gguf_metadata import read_header
     from dflash_local.convert.gguf_parts import part_paths
-    from dflash_local.convert.requantize import ReducedHead, requantize
+    from dflash_local.convert.requantize import ReducedHead, check_source, requantize
     from dflash_local.convert.writer import check_output, scratch_folder
     from dflash_local.vocabulary import frequent_tokens
 
     assert args.corpus and args.draft_vocab
     check_output(output, [*part_paths(target), args.corpus, *args.drafter.glob("*")])
+    check_source(args.drafter, check(args.drafter, target), reduces=True)
     head = ReducedHead.of(frequent_tokens(target, args.corpus, args.draft_vocab), target)
     with scratch_folder(output, ".dflash-convert-") as folder:
         whole = write(folder / output.name)

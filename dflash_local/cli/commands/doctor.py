@@ -187,7 +187,8 @@ def _from(rows: int) -> str:
 def _show_progress(what: str, done: float) -> None:
     """A progress line of a measurement, on terminals only."""
     if sys.stderr.isatty():
-        print(f"\r{what}: {done:4.0%}", end="" if done < 1 else "\r\033[K", file=sys.stderr, flush=True)
+        line = f"\r{what}: {done:4.0%}"
+        print(line, end="" if done < 1 else f"\r{'':{len(line)}}\r", file=sys.stderr, flush=True)
 
 
 def _time_table(run: dict[str, Any]) -> Iterator[str]:

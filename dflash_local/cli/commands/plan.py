@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.engine_arguments import engine_options
@@ -13,13 +14,15 @@ from dflash_local.cli.flags.model_flags import HubFlags, HubModelFlags, ModelFla
 from dflash_local.cli.flags.named_models import suggest, take_models
 from dflash_local.cli.terminal.plan_lines import advice, slot_table, table
 
+if TYPE_CHECKING:
+    from dflash_local.engine_options import EngineOptions
+    from dflash_local.plan.fit import Fitted
+
 _DESCRIPTION = (
     "Says what a pair would take on each device (weights, KV, tapes, drafter, taps, projector, buffers), the "
     "largest context that fits, and the flags for it. Nothing is loaded. Given flags stay; with --fit off "
     "all others stay, too."
 )
-
-
 _UNITS = {"": 2**30, "G": 2**30, "GIB": 2**30, "GB": 10**9, "M": 2**20, "MIB": 2**20, "MB": 10**6}
 
 
@@ -78,9 +81,7 @@ def run(args: PlanFlags) -> int:
     from dflash_local.diagnose.projector import check_options
     from dflash_local.engine_options import EngineOptions
     from dflash_local.plan.check import hint, host_hint, host_shortage, shortage, unused
-    from dflash_local.plan.fit import Fitted, fit, margins_of
     from dflash_local.plan.flags import kept
-    from dflash_local.plan.memory_plan import MemoryPlan
     from dflash_local.plan.plan_record import record
     from dflash_local.plan.slot_costs import by_slots
 
@@ -89,11 +90,7 @@ def run(args: PlanFlags) -> int:
     check_options(options)
     if args.ram:
         options = replace(options, host_memory=args.ram)
-    if options.fit:
-        fitted = fit(options, args.vram)
-    else:
-        plan = MemoryPlan.of(options, args.vram)
-        fitted = Fitted(plan, margins_of(options.fit_targets, plan.devices))
+    fitted = _fitted(options, args.vram)
     on_device = shortage(fitted.plan, {})
     lack = on_device or host_shortage(fitted.plan)
     slots = by_slots(options, args.vram) if args.by_slots else None
@@ -113,3 +110,14 @@ def run(args: PlanFlags) -> int:
             print(f"\nit does not fit: {lack}\n  fix: {fix}")
     suggest(models)
     return 1 if lack else 0
+
+
+def _fitted(options: EngineOptions, devices: dict[str, int] | None) -> Fitted:
+    """What --fit chooses on these devices, or, without it, what the options say."""
+    from dflash_local.plan.fit import Fitted, fit, margins_of
+    from dflash_local.plan.memory_plan import MemoryPlan
+
+    if options.fit:
+        return fit(options, devices)
+    plan = MemoryPlan.of(options, devices)
+    return Fitted(plan, margins_of(options.fit_targets, plan.devices))

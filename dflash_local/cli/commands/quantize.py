@@ -117,7 +117,7 @@ def _write_candidates(args: QuantizeFlags, target: Path, folder: Path) -> dict[s
     from dflash_local.vocabulary import first_tokens, token_order
 
     is_checkpoint = is_folder(args.drafter)
-    source = _converted(args.drafter, target, folder / "source.gguf") if is_checkpoint else args.drafter
+    source = _converted(args, target, folder / "source.gguf") if is_checkpoint else args.drafter
     drafters: dict[str, Path] = {}
     order = token_order(target, args.corpus) if args.corpus and args.draft_vocabs else []
     for n_tokens in [0, *args.draft_vocabs]:
@@ -129,12 +129,14 @@ def _write_candidates(args: QuantizeFlags, target: Path, folder: Path) -> dict[s
     return drafters
 
 
-def _converted(checkpoint: Path, target: Path, output: Path) -> Path:
+def _converted(args: QuantizeFlags, target: Path, output: Path) -> Path:
     """The checkpoint as a GGUF that has all of its numbers."""
-    from dflash_local.convert.conversion import convert, exact_types
+    from dflash_local.convert.conversion import check, convert, exact_types
+    from dflash_local.convert.requantize import check_source
 
-    outtype, fc_type = exact_types(checkpoint, target)
-    conversion = convert(checkpoint, target, output, outtype=outtype, fc_type=fc_type)
+    check_source(args.drafter, check(args.drafter, target), reduces=bool(args.draft_vocabs))
+    outtype, fc_type = exact_types(args.drafter, target)
+    conversion = convert(args.drafter, target, output, outtype=outtype, fc_type=fc_type)
     for warning in conversion.config.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return output

@@ -58,6 +58,7 @@ def add_parser(commands: Commands) -> None:
 def run(args: RpcServerFlags) -> int:
     """Serve until a signal ends the process."""
     from dflash_local.cache_dir import cache_dir
+    from dflash_local.machine.hardware import core_limit
     from dflash_local.native import load, rpc_serve, set_log_level
     from dflash_local.server.signals import ENDING
 
@@ -80,7 +81,7 @@ def run(args: RpcServerFlags) -> int:
             "host": args.host,
             "port": args.port,
             "devices": args.device,
-            "n_threads": args.threads or 0,
+            "n_threads": args.threads or core_limit() or 0,
             "cache": os.fspath(cache) if args.cache else None,
         }
     )

@@ -13,14 +13,13 @@ from dflash_local.cli.flags.embedding_flags import check_embedding_flags
 from dflash_local.cli.flags.foreign import check_variables
 from dflash_local.cli.flags.logs import set_up_logs
 from dflash_local.cli.flags.replica_flags import check_replica_flags, refuse_replicas
-from dflash_local.cli.flags.serve_flags import ServeFlags, add_serve_flags, check_record_flags
+from dflash_local.cli.flags.serve_flags import ServeFlags, add_serve_flags, check_record_flags, is_router
 from dflash_local.cli.serving.serve_app import bound_sockets, check_flags, early_app, make_settings, serve_at
-from dflash_local.cli.serving.serve_replicas import serve_replicas
-from dflash_local.cli.serving.serve_router import is_router, serve_router
 from dflash_local.process_memory import collect_rarely, return_large_blocks
 
 if TYPE_CHECKING:
     from dflash_local.server.children.parent import Parent
+    from dflash_local.server.tls import Tls
 
 EPILOG = """\
 examples:
@@ -55,8 +54,8 @@ def add_parser(commands: Commands) -> None:
 
 def run(args: ServeFlags) -> int:
     """Serve until SIGINT or SIGTERM."""
-    from dflash_local.server.tls import Tls
-
+    # pydantic looks for plugins in the metadata of all that is installed, when the first class is built.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     return_large_blocks()
     parent = _parent(args) if args.parent_pipes else None
     native_level = set_up_logs(args)
@@ -65,21 +64,34 @@ def run(args: ServeFlags) -> int:
     check_embedding_flags(args)
     if is_router(args):
         refuse_replicas(args)
+        from dflash_local.cli.serving.serve_router import serve_router
+
         return serve_router(args, make_settings(args))
     check_replica_flags(args)
     check_record_flags(args)
     if args.replicas:
+        from dflash_local.cli.serving.serve_replicas import serve_replicas
+
         return serve_replicas(args)
-    tls = Tls.of(args.ssl_key_file, args.ssl_cert_file)
-    check_flags(args)
     if not args.writes_no_text:  # until the engine is there
         collect_rarely()
+    tls = _tls(args)
+    check_flags(args)
     with bound_sockets(args) as sockets, early_app(args, native_level) as app:
         if parent is not None:
             app.state.service.life.tell = parent.say
         target = app.state.service.settings.model_path
         models = ", ".join(str(model) for model in (target, args.embedding_model, args.rerank_model) if model)
         return serve_at(sockets, args, app, tls, f"loading {models}", parent)
+
+
+def _tls(args: ServeFlags) -> Tls | None:
+    """The certificate, if there is to be one. Raises RequestError."""
+    if not (args.ssl_key_file or args.ssl_cert_file):
+        return None
+    from dflash_local.server.tls import Tls
+
+    return Tls.of(args.ssl_key_file, args.ssl_cert_file)
 
 
 def _parent(args: ServeFlags) -> Parent:

@@ -6,7 +6,6 @@ import hashlib
 import sys
 from pathlib import Path
 
-from dflash_local.cache_dir import cache_dir
 from dflash_local.cli.terminal.notes import note
 from dflash_local.cli.terminal.progress import Progress
 from dflash_local.convert.gguf_glance import Glance
@@ -14,9 +13,7 @@ from dflash_local.convert.gguf_metadata import pack_metadata
 from dflash_local.convert.gguf_parts import part_paths
 from dflash_local.convert.relabel import VERSION, Relabelling, relabel
 from dflash_local.diagnose.mtp_layers import is_split_off
-from dflash_local.disk import full_disk_hint
-from dflash_local.errors import ConvertError
-from dflash_local.file_lock import locked
+from dflash_local.hub.drafter_folder import drafter_folder, write_once
 
 
 def auto_convert(drafter: Path, target: Path) -> Path:
@@ -24,21 +21,15 @@ def auto_convert(drafter: Path, target: Path) -> Path:
     `target`.
 
     It is rewritten only if the drafter's file, the target's tokenizer or this code has changed. Of several processes
-    one writes, the others wait. Raises ConvertError (drafter, cache) or ModelError (target).
+    one writes, the others wait. Raises ConvertError (drafter), ModelError (target) or HubError (cache).
     """
     if is_split_off(drafter, Glance.of(target).architecture):
         return drafter
     relabelling = relabel(drafter, target)
     if not relabelling.is_needed:
         return drafter
-    folder = cache_dir() / "drafters"
-    path = folder / f"{drafter.stem}-{_key(relabelling)}.gguf"
-    try:
-        with locked(folder / ".lock"):
-            if not path.exists():
-                _write(relabelling, path)
-    except OSError as error:
-        raise ConvertError(f"cannot write {folder}: {error.strerror}", hint=full_disk_hint()) from error
+    path = drafter_folder() / f"{drafter.stem}-{_key(relabelling)}.gguf"
+    write_once(path, lambda: _write(relabelling, path), note)
     return path
 
 
@@ -56,8 +47,5 @@ def _write(relabelling: Relabelling, path: Path) -> None:
     print(f"rewriting {relabelling.source.name} (dialect {relabelling.dialect.name}) as {path}", file=sys.stderr)
     for text in relabelling.notes:
         note(text)
-    try:
-        with Progress() as progress:
-            relabelling.write(path, progress)
-    except ConvertError as error:
-        raise ConvertError(error.message, field=error.field, hint=full_disk_hint()) from error
+    with Progress() as progress:
+        relabelling.write(path, progress)

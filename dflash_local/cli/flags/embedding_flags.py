@@ -111,7 +111,7 @@ def embedding_settings(args: EmbeddingFlags, target: str, name: str) -> dict[str
 
 
 def _options(args: EmbeddingFlags, path: str, name: str, pooling: str | None, n_ctx: int) -> ModelOptions:
-    from dflash_local.machine.hardware import this_machine, usable_cores
+    from dflash_local.machine.hardware import default_threads
     from dflash_local.native import check_embedding_gguf
     from dflash_local.server.embeddings.options import ModelOptions
 
@@ -121,7 +121,7 @@ def _options(args: EmbeddingFlags, path: str, name: str, pooling: str | None, n_
         name=name,
         n_ctx=n_ctx,
         pooling=pooling,
-        n_threads=args.n_threads_batch or args.n_threads or min(this_machine().cores, usable_cores()),
+        n_threads=args.n_threads_batch or args.n_threads or default_threads(),
         n_gpu_layers=args.n_gpu_layers,
         mmap=args.maps_files,
         verbose=args.verbosity > 3,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, FrozenInstanceError, dataclass, field, fields
 from inspect import get_annotations
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -37,9 +37,10 @@ class FlagGroup(Protocol):
     def add_argument(self, *names: str, **options: Any) -> argparse.Action: ...
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(init=False, repr=False, eq=False)
 class Flags:
-    """Values of flags: a command's class inherits those of the groups that it takes. Subclasses are dataclasses, too.
+    """Values of flags, which do not change: a command's class inherits those of the groups that it takes. Subclasses
+    are dataclasses, too.
 
     Fields are declared by `flag`, `argument` or `gathered`; one that has none of them is that of another class, or an
     option of the engine. `title` and `text` are of the group in --help; without a title the flags are in the command's
@@ -51,7 +52,15 @@ class Flags:
 
     def __init_subclass__(cls, title: str = "", text: str | None = None) -> None:
         cls.title, cls.text = title, text
-        dataclass(frozen=True, kw_only=True, eq=False, repr=False)(cls)
+        # Methods that `dataclass` writes are compiled at every start, for each class: that takes longer than to parse
+        # a command line of all flags.
+        dataclass(init=False, repr=False, eq=False)(cls)
+
+    def __init__(self, **values: Any) -> None:
+        vars(self).update(values)
+
+    def __setattr__(self, name: str, _value: Any) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
     @classmethod
     def of(cls: type[F], values: Mapping[str, Any]) -> F:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.cli.flags.flag import Flags, flag
-from dflash_local.cli.flags.values import amount, count, json_object, path, path_text, read_text
+from dflash_local.cli.flags.values import amount, count, json_object, path_text, read_text
 from dflash_local.cli.typed_path import is_folder
 from dflash_local.errors import RequestError
 from dflash_local.media.media_hosts import MediaHosts
@@ -59,7 +59,7 @@ def _idle_seconds(text: str) -> int:
 
 def _key_file(text: str) -> Path:
     """Other paths may have an empty variable; here it would leave the server open."""
-    return path(text)
+    return Path(path_text(text))
 
 
 class EndpointFlags(Flags, title="HTTP"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from dflash_local.cli.flags.flag import Flags, flag
 from dflash_local.cli.flags.values import count, on_off_auto
+from dflash_local.cli.terminal.console import has_escapes
 from dflash_local.errors import RequestError
 
 # llama-server's levels: 0 and 1 are errors, 3 is the default, 4 and 5 add llama.cpp's messages.
@@ -99,7 +99,7 @@ def _handlers(args: LogFlags) -> Iterator[logging.Handler]:
 
 
 def _has_colors(wanted: str) -> bool:
-    return wanted == "on" or (wanted == "auto" and sys.stderr.isatty() and "NO_COLOR" not in os.environ)
+    return wanted == "on" or (wanted == "auto" and has_escapes(sys.stderr))
 
 
 class Lines(logging.Formatter):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 
+from dflash_local.cli.closest_word import closest
 from dflash_local.cli.typed_path import is_folder
 from dflash_local.convert.gguf_parts import MAGIC
 from dflash_local.errors import ModelError
@@ -59,8 +59,8 @@ def _convert(folder: Path, flag: str) -> str:
 
 def _missing(path: Path, flag: str) -> str:
     """Advice about a missing file: one with a similar name, if any."""
-    close = get_close_matches(path.name, [file.name for file in _ggufs(path.parent)], 1)
-    return f"did you mean {_typed(flag, path.parent / close[0])}? {HERE}" if close else HERE
+    close = closest(path.name, [file.name for file in _ggufs(path.parent)])
+    return f"did you mean {_typed(flag, path.parent / close)}? {HERE}" if close else HERE
 
 
 def _typed(flag: str, path: Path) -> str:

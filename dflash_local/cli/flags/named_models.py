@@ -86,11 +86,13 @@ def take_models(args: ModelFlags, *, must_exist: bool = True, writes: bool = Tru
 def _named_here(args: ModelFlags) -> Models:
     """The file of -m, and its name and projector if it is named as `dflash-local models` lists it. Raises RequestError
     if it could be several."""
-    from dflash_local.hub.local_models import find_models, target_names
-
     text = args.model or ""
     models, path = Models(text, args.drafter, args.mmproj, names=(Path(text).stem,)), Path(text)
-    if path.suffix == ".gguf" or path.is_absolute() or exists(path) or not (model := find_models().named(text)):
+    if path.suffix == ".gguf" or path.is_absolute() or exists(path):
+        return models
+    from dflash_local.hub.local_models import find_models, target_names
+
+    if not (model := find_models().named(text)):
         return models
     note(f"model: {model.name}, {model.path} ({model.program})")
     models.target, models.name, models.names = str(model.path), model.name, target_names(model)

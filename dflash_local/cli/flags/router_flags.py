@@ -8,6 +8,7 @@ from dflash_local.cli.flags.flag import SILENT, Flags, flag
 from dflash_local.cli.flags.values import count
 
 PRESET = "--models-preset"
+TARGETS = frozenset({"model", "hf_repo", "embedding_model", "rerank_model"})  # flags that name one model
 
 
 class RouterFlags(

@@ -17,7 +17,7 @@ from dflash_local.cli.flags.logs import LogFlags
 from dflash_local.cli.flags.model_flags import add_model_flags
 from dflash_local.cli.flags.replica_flags import ReplicaFlags
 from dflash_local.cli.flags.request_flags import RequestFlags
-from dflash_local.cli.flags.router_flags import RouterFlags
+from dflash_local.cli.flags.router_flags import PRESET, TARGETS, RouterFlags
 from dflash_local.errors import RequestError
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,28 @@ class ServeFlags(AppFlags, RouterFlags, ReplicaFlags, LogFlags):
 
     line: CommandLine
     foreign_flags: Mapping[Foreign, str]
+
+
+def is_router(args: ServeFlags) -> bool:
+    """Whether this command line starts a router. Typed flags take precedence over variables, and among variables the
+    one that names a single model does, as in llama-server: images preset the folder.
+
+    Raises:
+        RequestError: flags that were typed name both a single model and several models.
+    """
+    if not (args.model or args.hf_repo or args.embedding_model or args.rerank_model):
+        return True
+    if not (args.models_dir or args.models_found or args.models_preset):
+        return False
+    typed = args.typed
+    several = not typed.keys().isdisjoint({"models_dir", "models_found", "models_preset"})
+    if several and not typed.keys().isdisjoint(TARGETS):
+        raise RequestError(
+            "--models-dir, --models-found and --models-preset make a router of many models, and another flag names one",
+            param="--models-dir",
+            hint=f"leave one of them out; a separate model is a section of {PRESET}",
+        )
+    return several
 
 
 def check_record_flags(args: ServeFlags) -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class EarlyLoad:
-    """A loader whose first engine loads from now on, in a thread: FastAPI takes a third of a second to import, and a
-    small model loads in less. Later engines load when they are asked for.
+    """A loader whose first engine loads from now on, in a thread: a small model loads in the time that the server
+    takes to import. Later engines load when they are asked for.
 
     Inside a `with` block: at its end an engine that nobody has taken is closed, and one that still loads is stopped.
     """

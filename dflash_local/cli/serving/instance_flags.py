@@ -13,7 +13,7 @@ from dflash_local.cli.flags.flag import declared
 from dflash_local.cli.flags.foreign import GivenForeign
 from dflash_local.cli.flags.http_flags import ClientFlags
 from dflash_local.cli.flags.replica_flags import ReplicaFlags
-from dflash_local.cli.flags.router_flags import PRESET, RouterFlags
+from dflash_local.cli.flags.router_flags import PRESET, TARGETS, RouterFlags
 from dflash_local.cli.flags.values import truth
 from dflash_local.cli.parser_actions import actions_by_name, actions_of, place_of, variables_of
 from dflash_local.errors import RequestError
@@ -31,7 +31,6 @@ OWN = frozenset({
     "log_timestamps",
 })  # fmt: skip
 # Flags that name models.
-TARGETS = frozenset({"model", "hf_repo", "embedding_model", "rerank_model"})
 MODELS = TARGETS | {"hf_file", "drafter", "hf_repo_draft", "mmproj", "mmproj_url", "alias", "tags"}
 
 

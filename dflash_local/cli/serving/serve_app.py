@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,9 @@ def _app(args: AppFlags, settings: Settings, load: Loader | None) -> DocumentedA
 
 
 def _loader(args: AppFlags, models: Models) -> Loader:
+    """Loads the engine. What it imports is imported here: in a thread it would take turns with the server's imports,
+    and the engine's load would begin later."""
+    import_module("dflash_local.engine")
     return lambda progress: load_engine(args, models, progress=progress, max_queue=args.max_queue)
 
 

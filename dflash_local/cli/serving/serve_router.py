@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dflash_local.cli.flags.router_flags import PRESET
 from dflash_local.cli.flags.serve_flags import ServeFlags
-from dflash_local.cli.serving.instance_flags import MODELS, OWN, TARGETS, InstanceFlags
+from dflash_local.cli.serving.instance_flags import MODELS, OWN, InstanceFlags
 from dflash_local.cli.serving.serve_app import bound_sockets, serve_at
 from dflash_local.errors import RequestError
 
@@ -23,28 +23,6 @@ if TYPE_CHECKING:
     from dflash_local.server.settings import Settings
 
 log = logging.getLogger(__name__)
-
-
-def is_router(args: ServeFlags) -> bool:
-    """Whether this command line starts a router. Typed flags take precedence over variables, and among variables the
-    one that names a single model does, as in llama-server: images preset the folder.
-
-    Raises:
-        RequestError: flags that were typed name both a single model and several models.
-    """
-    if not (args.model or args.hf_repo or args.embedding_model or args.rerank_model):
-        return True
-    if not (args.models_dir or args.models_found or args.models_preset):
-        return False
-    typed = args.typed
-    several = not typed.keys().isdisjoint({"models_dir", "models_found", "models_preset"})
-    if several and not typed.keys().isdisjoint(TARGETS):
-        raise RequestError(
-            "--models-dir, --models-found and --models-preset make a router of many models, and another flag names one",
-            param="--models-dir",
-            hint=f"leave one of them out; a separate model is a section of {PRESET}",
-        )
-    return several
 
 
 def serve_router(args: ServeFlags, settings: Settings) -> int:

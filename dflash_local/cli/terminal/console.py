@@ -1,4 +1,4 @@
-"""Makes console and streams of a process the same on all systems."""
+"""Makes console and streams of a process the same on all systems, and knows which show escape sequences."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import io
 import os
 import sys
 from pathlib import Path
+from typing import TextIO
+
+_DUMB = ("dumb", "unknown")  # values of TERM
 
 
 def set_up_console() -> None:
-    """Streams that are closed become empty ones. Input that is no UTF-8 is read as far as it is. On Windows: UTF-8 for
-    pipes instead of the local code page, and escape sequences for colours, which are off in older consoles."""
+    """Streams that are closed become empty ones. Input that is no UTF-8 is read as far as it is, and output has a
+    question mark for what its encoding lacks. On Windows: UTF-8 for pipes instead of the local code page, and escape
+    sequences for colours, which are off in older consoles."""
     _open_closed_streams()
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="replace")
+    for stream in (sys.stdin, sys.stdout):  # standard error has escapes of its own
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     platform: str = sys.platform  # so that type checkers see the code below on all systems
     if platform != "win32":
         return
@@ -23,6 +28,17 @@ def set_up_console() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors=stream.errors)
     just_fix_windows_console()
+
+
+def has_escapes(stream: TextIO) -> bool:
+    """Whether what is written there may be dimmed or coloured: a terminal that can do that, without NO_COLOR, which
+    counts only with a value."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and not is_dumb()
+
+
+def is_dumb() -> bool:
+    """Whether terminals show escape sequences as they are."""
+    return os.environ.get("TERM") in _DUMB
 
 
 def _open_closed_streams() -> None:

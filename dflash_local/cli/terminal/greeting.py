@@ -30,7 +30,7 @@ def greet() -> None:
 
 def _build() -> str | None:
     """The installed build, in words; None if there is none."""
-    from dflash_local.build.installation import installed_stamp
+    from dflash_local.build.installed_build import installed_stamp
 
     stamp = installed_stamp()
     return f"llama.cpp for {stamp.get('backend')}, {stamp.get('version')}" if stamp else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from dflash_local.cli.terminal.console import has_escapes
 from dflash_local.errors import DFlashError
 
 # Pictures of control characters, so that an answer cannot move the cursor or change the terminal.
@@ -32,7 +33,7 @@ def error_text(error: DFlashError) -> str:
 
 
 def aside(text: str, end: str = "\n") -> None:
-    """Print a text to standard error beside answers, dimmed on a terminal."""
-    dim, plain = ("\x1b[2m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
+    """Print a text to standard error beside answers, dimmed on a terminal that can do that."""
+    dim, plain = ("\x1b[2m", "\x1b[0m") if has_escapes(sys.stderr) else ("", "")
     sys.stdout.flush()
     print(f"{dim}{text}{plain}", end=end, file=sys.stderr, flush=True)

@@ -32,6 +32,37 @@ ISA_INLINE void score_rows(const float * q, const float * k, int64_t dk, float *
     }
 }
 
+// A vector of scaled scores under a mask. A hidden cell may contain a NaN or an infinity, and so may its score.
+ISA_INLINE simd::f32 masked(simd::f32 scores, simd::f32 mask, float slope) {
+    return simd::hide(mask, simd::fma(mask, simd::set1(slope), scores));
+}
+
+// Replaces whole vectors of n scores by e^(score - top), and adds them to the fixed-point sum.
+ISA_INLINE simd::i64 exponentials(float * scores, int64_t n, float top, simd::i64 sum) {
+    for (int64_t i = 0; i < n; i += simd::W) {
+        const simd::f32 p = simd::exp(simd::fma(simd::set1(-1.0f), simd::set1(top), simd::load_f32(scores + i)));
+        simd::store(scores + i, p);
+        sum = simd::add_fixed_point(sum, p);
+    }
+    return sum;
+}
+
+// 1 / denominator; sink: minus infinity if there is none.
+ISA_INLINE float norm_of(simd::i64 sum, float top, float sink) {
+    const double of_sink = sink > -INFINITY ? (double) expf(sink - top) : 0.0;
+    return (float) (1.0 / ((double) simd::reduce_add(sum) * 0x1p-40 + of_sink));
+}
+
+// Whether all n values, of whole vectors, are finite. Of a row's result: whether no cell has spoilt it. A hidden one
+// adds 0 times its values, and that is a NaN for a NaN or an infinity.
+ISA_INLINE bool all_finite(const float * x, int64_t n) {
+    simd::f32 zero = simd::set1(0.0f);
+    for (int64_t i = 0; i < n; i += simd::W) {
+        zero = simd::fma(simd::load_f32(x + i), simd::set1(0.0f), zero);
+    }
+    return simd::reduce_add(zero) == 0.0f;
+}
+
 // A block of V, either copied as floats or as halves in the cache, with the next block prefetched.
 struct v_copied {
     using type                       = float;

@@ -8,6 +8,8 @@
 //   weights   SOFT_MAX: the maximum first, the denominator in fixed point (2^-40), so that the order does not matter
 //   values    MUL_MAT of transposed V with the result of a SOFT_MAX: one chain per (query, column), in cell order; a
 //             masked cell adds exactly zero
+//
+// A masked cell may contain anything, also what is not finite.
 
 #pragma once
 
@@ -40,10 +42,11 @@ struct attention_no_flash_kernels {
     void (*multiply_q_k)(const float * transposed, int64_t n, int64_t dk, const float * q, int64_t n_queries,
         float * scores, int64_t scores_stride);
     // Softmax of a row of n cells; x and out may be the same. At most one mask is not null; sink: minus infinity if
-    // there is none. Writes zeros if no cell is visible.
+    // there is none. Writes zeros if no cell is visible, and a NaN for a visible cell whose score is one.
     void (*softmax)(const float * x, float * out, int64_t n, float scale, float slope, const ggml_fp16_t * mask_f16,
         const float * mask_f32, float sink);
-    // out[i][d] = sum over n cells of weights[i][c] v[d][c]; scratch: multiply_weights_v_scratch()
+    // out[i][d] = sum over n cells of weights[i][c] v[d][c], where a weight of 0 adds 0 whatever the cell contains;
+    // scratch: multiply_weights_v_scratch()
     void (*multiply_weights_v)(ggml_type type, const char * v, size_t column_stride, int64_t n, int64_t dv,
         const float * weights, int64_t n_queries, int64_t weights_stride, float * out, int64_t out_stride,
         float * scratch);

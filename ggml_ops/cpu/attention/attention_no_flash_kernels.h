@@ -40,24 +40,25 @@ ISA_FUNCTION void multiply_q_k(const float * transposed, int64_t n, int64_t dk, 
 ISA_FUNCTION void softmax(const float * x, float * out, int64_t n, float scale, float slope,
     const ggml_fp16_t * mask_f16, const float * mask_f32, float sink) {
     const int64_t whole = n / simd::W * simd::W, rest = n - whole;
+    const bool    has_mask = mask_f16 || mask_f32;
     float         last[simd::W];   // the cells after the last whole vector, padded with hidden ones
     for (int i = 0; i < simd::W; ++i) {
         last[i] = -INFINITY;
         if (i < rest) {
-            const float bias   = mask_f16   ? ggml_fp16_to_fp32(mask_f16[whole + i])
-                                 : mask_f32 ? mask_f32[whole + i]
-                                            : 0.0f;
-            simd::f32   scaled = simd::mul(simd::set1(x[whole + i]), simd::set1(scale));
-            float       masked[simd::W];
-            simd::store(masked, mask_f16 || mask_f32 ? simd::fma(simd::set1(bias), simd::set1(slope), scaled) : scaled);
-            last[i] = masked[0];
+            const float     bias = mask_f16   ? ggml_fp16_to_fp32(mask_f16[whole + i])
+                                   : mask_f32 ? mask_f32[whole + i]
+                                              : 0.0f;
+            const simd::f32 y    = simd::mul(simd::set1(x[whole + i]), simd::set1(scale));
+            float           copies[simd::W];
+            simd::store(copies, has_mask ? masked(y, simd::set1(bias), slope) : y);
+            last[i] = copies[0];
         }
     }
     simd::f32 maximum = simd::load_f32(last);
     for (int64_t i = 0; i < whole; i += simd::W) {
         simd::f32 y = simd::mul(simd::load_f32(x + i), simd::set1(scale));
-        if (mask_f16 || mask_f32) {
-            y = simd::fma(mask_f16 ? simd::load_f16(mask_f16 + i) : simd::load_f32(mask_f32 + i), simd::set1(slope), y);
+        if (has_mask) {
+            y = masked(y, mask_f16 ? simd::load_f16(mask_f16 + i) : simd::load_f32(mask_f32 + i), slope);
         }
         simd::store(out + i, y);
         maximum = simd::max(maximum, y);
@@ -68,23 +69,16 @@ ISA_FUNCTION void softmax(const float * x, float * out, int64_t n, float scale, 
         std::memset(out, 0, n * sizeof(float));
         return;
     }
-    typename simd::i64 total = simd::zero_i64();
-    for (int64_t i = 0; i < whole; i += simd::W) {
-        const simd::f32 p = simd::exp(simd::fma(simd::set1(-1.0f), simd::set1(top), simd::load_f32(out + i)));
-        simd::store(out + i, p);
-        total = simd::add_fixed_point(total, p);
-    }
-    const simd::f32 p_last = simd::exp(simd::fma(simd::set1(-1.0f), simd::set1(top), simd::load_f32(last)));
-    total                  = simd::add_fixed_point(total, p_last);
-    const double denominator =
-        (double) simd::reduce_add(total) * 0x1p-40 + (sink > -INFINITY ? (double) expf(sink - top) : 0.0);
-    const simd::f32 norm = simd::set1((float) (1.0 / denominator));
+    const simd::i64 sum  = exponentials(last, simd::W, top, exponentials(out, whole, top, simd::zero_i64()));
+    const simd::f32 norm = simd::set1(norm_of(sum, top, sink));
     for (int64_t i = 0; i < whole; i += simd::W) {
         simd::store(out + i, simd::mul(simd::load_f32(out + i), norm));
     }
-    simd::store(last, simd::mul(p_last, norm));
+    simd::store(last, simd::mul(simd::load_f32(last), norm));
     std::memcpy(out + whole, last, rest * sizeof(float));
 }
+
+ISA_INLINE size_t value_size_of(ggml_type type) { return type == GGML_TYPE_F32 ? 4 : 2; }
 
 // Cells [0, n) of a column of V as floats, followed by zeros.
 ISA_INLINE void read_column(ggml_type type, const char * v, int64_t n, float * out) {
@@ -101,6 +95,21 @@ ISA_INLINE void read_column(ggml_type type, const char * v, int64_t n, float * o
         simd::store(out + i, type == GGML_TYPE_F32   ? simd::load_f32((const float *) v + i)
                              : type == GGML_TYPE_F16 ? simd::load_f16((const ggml_fp16_t *) v + i)
                                                      : simd::load_bf16((const uint16_t *) v + i));
+    }
+}
+
+// A block of n cells of V as floats, cell after cell; scratch: [simd::W][BLOCK]
+ISA_INLINE void read_values(
+    ggml_type type, const char * v, size_t column_stride, int64_t n, int64_t dv, float * scratch, float * values) {
+    const size_t value_size = value_size_of(type);
+    for (int64_t d = 0; d < dv; d += simd::W) {
+        for (int i = 0; i < simd::W; ++i) {
+            const char * const column = v + (d + i) * column_stride;
+            __builtin_prefetch(column + 2 * BLOCK * value_size);   // too many columns for the hardware to prefetch
+            read_column(type, column, n, scratch + i * BLOCK);
+        }
+        simd::transpose(scratch, BLOCK, values + d, dv);
+        simd::transpose(scratch + simd::W, BLOCK, values + simd::W * dv + d, dv);
     }
 }
 
@@ -137,17 +146,17 @@ ISA_INLINE void weigh_block(int64_t n_queries, const bool * counts, const float 
     }
 }
 
-ISA_FUNCTION void multiply_weights_v(ggml_type type, const char * v, size_t column_stride, int64_t n, int64_t dv,
+// All queries; n_queries <= MAX_WEIGHTED_QUERIES.
+ISA_FUNCTION void weigh_all(ggml_type type, const char * v, size_t column_stride, int64_t n, int64_t dv,
     const float * weights, int64_t n_queries, int64_t weights_stride, float * out, int64_t out_stride,
     float * scratch) {
     float *const columns = scratch, *const transposed = columns + simd::W * BLOCK,
-                 *const padded     = transposed + BLOCK * dv;   // weights of the last block
-    const size_t        value_size = type == GGML_TYPE_F32 ? 4 : 2;
-    bool                counts[MAX_WEIGHTED_QUERIES];   // whether the block matters, per query
+                 *const padded = transposed + BLOCK * dv;   // weights of the last block
+    bool                counts[MAX_WEIGHTED_QUERIES];       // whether the block matters, per query
     for (int64_t i = 0; i < n_queries; ++i) {
         std::memset(out + i * out_stride, 0, dv * sizeof(float));
     }
-    for (int64_t first = 0; first < n; first += BLOCK, weights += BLOCK, v += BLOCK * value_size) {
+    for (int64_t first = 0; first < n; first += BLOCK, weights += BLOCK, v += BLOCK * value_size_of(type)) {
         const int64_t n_cells = n - first < BLOCK ? n - first : BLOCK;
         if (n_cells < BLOCK) {
             std::memset(padded, 0, n_queries * BLOCK * sizeof(float));
@@ -164,15 +173,40 @@ ISA_FUNCTION void multiply_weights_v(ggml_type type, const char * v, size_t colu
         if (!any) {
             continue;
         }
-        for (int64_t d = 0; d < dv; d += simd::W) {
-            for (int i = 0; i < simd::W; ++i) {
-                const char * const column = v + (d + i) * column_stride;
-                __builtin_prefetch(column + 2 * BLOCK * value_size);   // too many columns for the hardware to prefetch
-                read_column(type, column, n_cells, columns + i * BLOCK);
-            }
-            simd::transpose(columns, BLOCK, transposed + d, dv);
-            simd::transpose(columns + simd::W, BLOCK, transposed + simd::W * dv + d, dv);
-        }
+        read_values(type, v, column_stride, n_cells, dv, columns, transposed);
         weigh_block<simd::ROWS / 2>(n_queries, counts, weights, weights_stride, transposed, dv, out, out_stride);
+    }
+}
+
+// The same of one query without the cells of weight 0: the same sums, unless such a cell spoils them.
+ISA_FUNCTION void weigh_visible(ggml_type type, const char * v, size_t column_stride, int64_t n, int64_t dv,
+    const float * weights, float * out, float * scratch) {
+    float *const columns = scratch, *const values = columns + simd::W * BLOCK;
+    std::memset(out, 0, dv * sizeof(float));
+    for (int64_t first = 0; first < n; first += BLOCK, v += BLOCK * value_size_of(type)) {
+        const int64_t n_cells      = n - first < BLOCK ? n - first : BLOCK;
+        float         block[BLOCK] = {};
+        std::memcpy(block, weights + first, n_cells * sizeof(float));
+        if (!has_weight(block)) {
+            continue;
+        }
+        read_values(type, v, column_stride, n_cells, dv, columns, values);
+        for (int64_t c = 0; c < n_cells; ++c) {
+            if (block[c] == 0.0f) {
+                std::memset(values + c * dv, 0, dv * sizeof(float));
+            }
+        }
+        value_columns<v_copied, 1>(block, BLOCK, values, dv, dv, out, dv);
+    }
+}
+
+ISA_FUNCTION void multiply_weights_v(ggml_type type, const char * v, size_t column_stride, int64_t n, int64_t dv,
+    const float * weights, int64_t n_queries, int64_t weights_stride, float * out, int64_t out_stride,
+    float * scratch) {
+    weigh_all(type, v, column_stride, n, dv, weights, n_queries, weights_stride, out, out_stride, scratch);
+    for (int64_t i = 0; i < n_queries; ++i) {
+        if (!all_finite(out + i * out_stride, dv)) {
+            weigh_visible(type, v, column_stride, n, dv, weights + i * weights_stride, out + i * out_stride, scratch);
+        }
     }
 }

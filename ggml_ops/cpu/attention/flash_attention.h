@@ -8,6 +8,8 @@
 //   maximum        over all cells first: no running rescale
 //   denominator    in fixed point (2^-40), so that the order does not matter
 //   values         one chain of multiply-adds per (query, column), in cell order; a masked cell adds exactly zero
+//
+// A masked cell may contain anything, also what is not finite.
 
 #pragma once
 

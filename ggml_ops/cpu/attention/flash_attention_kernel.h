@@ -120,7 +120,7 @@ ISA_INLINE void mask_scores(flash_attention_task & t, int64_t i, float * scores,
             }
             x = simd::load_f32(capped);
         }
-        x = simd::fma(simd::load_f16(bias + c), simd::set1(t.slope[i]), x);
+        x = masked(x, simd::load_f16(bias + c), t.slope[i]);
         simd::store(scores + c, x);
         t.maximum[i] = simd::max(t.maximum[i], x);
     }
@@ -175,15 +175,7 @@ ISA_INLINE void compute_weights(flash_attention_task & t, int64_t i) {
         t.scale[i] = 0.0f;
         return;
     }
-    typename simd::i64 total = simd::zero_i64();
-    for (int64_t c = 0; c < t.n_score_blocks * BLOCK; c += simd::W) {
-        const simd::f32 p = simd::exp(simd::fma(simd::set1(-1.0f), simd::set1(top), simd::load_f32(scores + c)));
-        simd::store(scores + c, p);
-        total = simd::add_fixed_point(total, p);
-    }
-    const double denominator =
-        (double) simd::reduce_add(total) * 0x1p-40 + (sink > -INFINITY ? (double) expf(sink - top) : 0.0);
-    t.scale[i] = (float) (1.0 / denominator);
+    t.scale[i] = norm_of(exponentials(scores, t.n_score_blocks * BLOCK, top, simd::zero_i64()), top, sink);
 }
 
 // Adds the weighted values of a block for all queries. R queries are computed together if any of them sees the block.
@@ -202,12 +194,17 @@ ISA_INLINE void weigh_values(int64_t n_queries, uint64_t queries_seeing, const f
     }
 }
 
+ISA_INLINE const char * v_block(const flash_attention_task & t, int64_t cell) {
+    const flash_attention_args & args = t.args;
+    return args.v + cell * args.v_cell + t.kv_head * args.v_head + t.k_stream() * args.v_stream;
+}
+
 // With few queries, the halves of V are read in place; with more, a copy as floats pays off.
 ISA_INLINE void compute_values(flash_attention_task & t) {
     const flash_attention_args & args = t.args;
     for (int64_t b = 0; b < t.n_score_blocks; ++b) {
         const int64_t       cell = (int64_t) t.block_of[b] * BLOCK, n = t.n_cells_from(cell);
-        const char * const  v = args.v + cell * args.v_cell + t.kv_head * args.v_head + t.k_stream() * args.v_stream;
+        const char * const  v       = v_block(t, cell);
         const float * const weights = t.scores + b * BLOCK;
         if (t.n_queries <= simd::ROWS && n == BLOCK && args.v_type == GGML_TYPE_F16) {
             weigh_values<v_in_place, simd::ROWS / 2>(t.n_queries, t.queries_seeing[b], weights, t.scores_stride,
@@ -217,6 +214,27 @@ ISA_INLINE void compute_values(flash_attention_task & t) {
             weigh_values<v_copied, simd::ROWS / 2>(
                 t.n_queries, t.queries_seeing[b], weights, t.scores_stride, t.cells, args.dv, args.dv, t.sums);
         }
+    }
+}
+
+// The values of a query without the cells that are hidden from it: the same sums, unless such a cell spoils them.
+ISA_FUNCTION void compute_visible_values(flash_attention_task & t, int64_t i) {
+    const flash_attention_args & args = t.args;
+    float * const                sums = t.sums + i * args.dv;
+    std::memset(sums, 0, args.dv * sizeof(float));
+    for (int64_t b = 0; b < t.n_score_blocks; ++b) {
+        if (!(t.queries_seeing[b] >> i & 1)) {
+            continue;
+        }
+        const int64_t cell = (int64_t) t.block_of[b] * BLOCK, n = t.n_cells_from(cell);
+        read_cells(args.v_type, v_block(t, cell), args.v_cell, n, args.dv, t.cells);
+        for (int64_t c = 0; c < n; ++c) {
+            if (t.mask[i] && t.mask[i][cell + c] == HIDDEN) {
+                std::memset(t.cells + c * args.dv, 0, args.dv * sizeof(float));
+            }
+        }
+        value_columns<v_copied, 1>(
+            t.scores + i * t.scores_stride + b * BLOCK, t.scores_stride, t.cells, args.dv, args.dv, sums, args.dv);
     }
 }
 
@@ -242,5 +260,10 @@ ISA_FUNCTION void flash_attention(const flash_attention_args & args, int64_t str
     }
     std::memset(t.sums, 0, n_queries * args.dv * sizeof(float));
     compute_values(t);
+    for (int64_t i = 0; i < n_queries; ++i) {
+        if (!all_finite(t.sums + i * args.dv, args.dv)) {
+            compute_visible_values(t, i);
+        }
+    }
     write_results(t);
 }

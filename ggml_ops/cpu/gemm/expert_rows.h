@@ -16,17 +16,20 @@ struct expert_rows {
         int32_t slot, token;
     };
 
-    int32_t * first;   // [n_experts + 1] into pairs
-    pair *    pairs;   // [slots * tokens]
+    int32_t * first;    // [n_experts + 1] into pairs
+    int32_t * n_used;   // experts with rows: few of hundreds, so tasks are of these alone
+    int32_t * used;     // [n_used]
+    pair *    pairs;    // [slots * tokens]
 
     static size_t size(const ggml_tensor * op) {   // bytes
-        return size_of_first(op) + (size_t) ggml_nelements(op->src[2]) * sizeof(pair);
+        return size_of_lists(op) + (size_t) ggml_nelements(op->src[2]) * sizeof(pair);
     }
 
     expert_rows(const ggml_tensor * op, void * work) :
-        first((int32_t *) work), pairs((pair *) ((char *) work + size_of_first(op))) {}
+        first((int32_t *) work), n_used(first + op->src[0]->ne[2] + 1), used(n_used + 1),
+        pairs((pair *) ((char *) work + size_of_lists(op))) {}
 
-    // Called by one thread.
+    // Called by one thread; the others read the result after a barrier.
     void sort(const ggml_tensor * op) {
         const ggml_tensor * ids           = op->src[2];
         const int64_t       n_experts     = op->src[0]->ne[2];
@@ -50,6 +53,12 @@ struct expert_rows {
             first[e] = first[e - 1];
         }
         first[0] = 0;
+        *n_used  = 0;
+        for (int64_t e = 0; e < n_experts; ++e) {
+            if (first[e] < first[e + 1]) {
+                used[(*n_used)++] = (int32_t) e;
+            }
+        }
     }
 
     static const float * input(const ggml_tensor * op, pair p) {
@@ -62,7 +71,9 @@ struct expert_rows {
     }
 
   private:
-    static size_t size_of_first(const ggml_tensor * op) { return ((size_t) op->src[0]->ne[2] + 2) / 2 * 8; }
+    static size_t size_of_lists(const ggml_tensor * op) {
+        return ((size_t) op->src[0]->ne[2] + 1) * 2 * sizeof(int32_t);
+    }
 };
 
 }   // namespace dflash

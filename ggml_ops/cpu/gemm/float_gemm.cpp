@@ -43,14 +43,18 @@ void float_gemm_compute(const ggml_compute_params * params, ggml_tensor * op) {
     const ggml_tensor *w = op->src[0], *x = op->src[1];
     const bool         is_mixture = op->op == GGML_OP_MUL_MAT_ID;
     const int64_t      n_columns = w->ne[1], chunk = std::max<int64_t>(8, n_columns / (8 * params->nth) / 8 * 8),
-                  n_chunks = (n_columns + chunk - 1) / chunk, n_matrices = is_mixture ? w->ne[2] : 1;
+                  n_chunks = (n_columns + chunk - 1) / chunk;
     expert_rows sorted(op, params->wdata);
-    if (params->ith == 0 && is_mixture) {
-        sorted.sort(op);
+    if (is_mixture) {
+        if (params->ith == 0) {
+            sorted.sort(op);
+        }
+        ggml_barrier(params->threadpool);
     }
     const float_gemm_kernel kernel = best_kernels()->float_gemm;
-    for_each_task(params, n_chunks * n_matrices, [&](int64_t i) {
-        const int64_t matrix = i / n_chunks, begin = i % n_chunks * chunk, end = std::min(n_columns, begin + chunk);
+    for_each_task(params, n_chunks * (is_mixture ? *sorted.n_used : 1), [&](int64_t i) {
+        const int64_t matrix = is_mixture ? sorted.used[i / n_chunks] : 0, begin = i % n_chunks * chunk,
+                      end       = std::min(n_columns, begin + chunk);
         const int64_t first_row = is_mixture ? sorted.first[matrix] : 0,
                       end_row   = is_mixture ? sorted.first[matrix + 1] : ggml_nrows(x);
         for (int64_t r = first_row; r < end_row; r += ROWS_AT_ONCE) {

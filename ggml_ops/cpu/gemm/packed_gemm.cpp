@@ -139,8 +139,9 @@ void compute_mixture(const ggml_compute_params * params, ggml_tensor * op) {
         quantize_row(w->type, expert_rows::input(op, sorted.pairs[i]), rows + i * row_size, k, 0, k);
     }
     const panel_tasks all(n_panels, params->nth, panel_bytes(w));
-    for_each_task(params, all.count() * w->ne[2], [&](int64_t c) {
-        const int64_t     expert = c / all.count(), task = c % all.count(), end = sorted.first[expert + 1];
+    for_each_task(params, all.count() * *sorted.n_used, [&](int64_t c) {
+        const int64_t     expert = sorted.used[c / all.count()], task = c % all.count();
+        const int64_t     end    = sorted.first[expert + 1];
         const panel_range panels = { w, (const char *) w->data + expert * expert_bytes, all.begin(task),
             all.begin(task + 1) };
         for (int64_t i = sorted.first[expert]; i < end; i += MAX_GEMM_ROWS) {

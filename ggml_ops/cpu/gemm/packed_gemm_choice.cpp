@@ -3,24 +3,45 @@
 #include "cpu/gemm/weight_types.h"
 #include "cpu/isa/kernels.h"
 #include "cpu/switches.h"
+#include "ggml-impl.h"
 
 #include <atomic>
+#include <string>
+#include <vector>
 
 namespace dflash {
 
 namespace {
+
+// Those that DFLASH_PANELS allows. A name that this CPU does not know switches panels off, and only the speed shows it.
+const std::vector<packed_gemm_variant> & allowed_variants() {
+    static const std::vector<packed_gemm_variant> allowed = [] {
+        const std::string &              wanted = switches::get().panels;
+        std::vector<packed_gemm_variant> found;
+        std::string                      names;
+        for (const packed_gemm_variant & variant : packed_gemm_variants()) {
+            names += std::string(", ") + variant.name;
+            if (wanted == "1" || wanted == variant.name) {
+                found.push_back(variant);
+            }
+        }
+        if (found.empty() && wanted != "0" && wanted != "1") {
+            GGML_LOG_WARN(
+                "DFLASH_PANELS=%s packs no weights on this CPU: it may be 0, 1%s\n", wanted.c_str(), names.c_str());
+        }
+        return found;
+    }();
+    return allowed;
+}
 
 template <class T> struct choice {
     packed_gemm_kernel vectors = nullptr, tiles = nullptr;
     std::atomic<int>   tile_rows{ T::TILE_ROWS };
 
     choice() {
-        const std::string & allowed = switches::get().panels;
-        for (const packed_gemm_variant & variant : packed_gemm_variants()) {
+        for (const packed_gemm_variant & variant : allowed_variants()) {
             packed_gemm_kernel & kernel = variant.tiles ? tiles : vectors;
-            if (!kernel && (allowed == "1" || allowed == variant.name)) {
-                kernel = variant.find(T::TYPE);
-            }
+            kernel                      = kernel ? kernel : variant.find(T::TYPE);
         }
     }
     static choice & get() {

@@ -16,11 +16,14 @@ struct simd {
     ISA_INLINE f32 load_bf16(const uint16_t * x) {
         return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *) x)), 16));
     }
-    ISA_INLINE void  store(float * x, f32 y) { _mm256_storeu_ps(x, y); }
-    ISA_INLINE f32   set1(float x) { return _mm256_set1_ps(x); }
-    ISA_INLINE f32   mul(f32 a, f32 b) { return _mm256_mul_ps(a, b); }
-    ISA_INLINE f32   fma(f32 a, f32 b, f32 c) { return _mm256_fmadd_ps(a, b, c); }
-    ISA_INLINE f32   max(f32 a, f32 b) { return _mm256_max_ps(a, b); }
+    ISA_INLINE void store(float * x, f32 y) { _mm256_storeu_ps(x, y); }
+    ISA_INLINE f32  set1(float x) { return _mm256_set1_ps(x); }
+    ISA_INLINE f32  mul(f32 a, f32 b) { return _mm256_mul_ps(a, b); }
+    ISA_INLINE f32  fma(f32 a, f32 b, f32 c) { return _mm256_fmadd_ps(a, b, c); }
+    ISA_INLINE f32  max(f32 a, f32 b) { return _mm256_max_ps(a, b); }
+    ISA_INLINE f32  hide(f32 mask, f32 a) {
+        return _mm256_blendv_ps(a, mask, _mm256_cmp_ps(mask, set1(-INFINITY), _CMP_EQ_OQ));
+    }
     ISA_INLINE float reduce_max(f32 a) {
         const __m128 x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)),
                      y = _mm_max_ps(x, _mm_movehl_ps(x, x));
@@ -33,9 +36,9 @@ struct simd {
     }
     ISA_INLINE i64     zero_i64() { return _mm256_setzero_si256(); }
     ISA_INLINE int64_t reduce_add(i64 a) {
-        alignas(32) int64_t x[4];
+        alignas(32) uint64_t x[4];
         _mm256_store_si256((__m256i *) x, a);
-        return x[0] + x[1] + x[2] + x[3];
+        return (int64_t) (x[0] + x[1] + x[2] + x[3]);
     }
     ISA_INLINE i64 add_rounded(i64 sum, __m128 p) {   // a double of this size has its integer in the low bits
         const __m256d magic = _mm256_set1_pd(0x1.8p52);
@@ -46,7 +49,7 @@ struct simd {
         return add_rounded(add_rounded(sum, _mm256_castps256_ps128(p)), _mm256_extractf128_ps(p, 1));
     }
     ISA_INLINE f32 exp(f32 x) {
-        const f32     big = _mm256_cmp_ps(x, set1(-87.0f), _CMP_GE_OQ);
+        const f32     big = _mm256_cmp_ps(x, set1(-87.0f), _CMP_NLT_UQ);
         const f32     n = _mm256_round_ps(mul(x, set1(0x1.715476p+0f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
         const f32     r = fma(n, set1(-0x1.7f7d1cp-20f), fma(n, set1(-0x1.62e4p-1f), x));
         const __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);

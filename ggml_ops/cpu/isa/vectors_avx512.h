@@ -17,22 +17,29 @@ struct simd {
         return _mm512_castsi512_ps(
             _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *) x)), 16));
     }
-    ISA_INLINE void    store(float * x, f32 y) { _mm512_storeu_ps(x, y); }
-    ISA_INLINE f32     set1(float x) { return _mm512_set1_ps(x); }
-    ISA_INLINE f32     mul(f32 a, f32 b) { return _mm512_mul_ps(a, b); }
-    ISA_INLINE f32     fma(f32 a, f32 b, f32 c) { return _mm512_fmadd_ps(a, b, c); }
-    ISA_INLINE f32     max(f32 a, f32 b) { return _mm512_max_ps(a, b); }
+    ISA_INLINE void store(float * x, f32 y) { _mm512_storeu_ps(x, y); }
+    ISA_INLINE f32  set1(float x) { return _mm512_set1_ps(x); }
+    ISA_INLINE f32  mul(f32 a, f32 b) { return _mm512_mul_ps(a, b); }
+    ISA_INLINE f32  fma(f32 a, f32 b, f32 c) { return _mm512_fmadd_ps(a, b, c); }
+    ISA_INLINE f32  max(f32 a, f32 b) { return _mm512_max_ps(a, b); }
+    ISA_INLINE f32  hide(f32 mask, f32 a) {
+        return _mm512_mask_mov_ps(a, _mm512_cmp_ps_mask(mask, set1(-INFINITY), _CMP_EQ_OQ), mask);
+    }
     ISA_INLINE float   reduce_max(f32 a) { return _mm512_reduce_max_ps(a); }
     ISA_INLINE float   reduce_add(f32 a) { return _mm512_reduce_add_ps(a); }
     ISA_INLINE i64     zero_i64() { return _mm512_setzero_si512(); }
-    ISA_INLINE int64_t reduce_add(i64 a) { return _mm512_reduce_add_epi64(a); }
-    ISA_INLINE i64     add_fixed_point(i64 sum, f32 p) {
+    ISA_INLINE int64_t reduce_add(i64 a) {
+        alignas(64) uint64_t x[8];
+        _mm512_store_si512(x, a);
+        return (int64_t) (x[0] + x[1] + x[2] + x[3] + x[4] + x[5] + x[6] + x[7]);
+    }
+    ISA_INLINE i64 add_fixed_point(i64 sum, f32 p) {
         const f32 scaled = mul(p, set1(0x1p40f));
         return _mm512_add_epi64(sum, _mm512_add_epi64(_mm512_cvtps_epi64(_mm512_castps512_ps256(scaled)),
-                                             _mm512_cvtps_epi64(_mm512_extractf32x8_ps(scaled, 1))));
+                                         _mm512_cvtps_epi64(_mm512_extractf32x8_ps(scaled, 1))));
     }
     ISA_INLINE f32 exp(f32 x) {
-        const __mmask16 big = _mm512_cmp_ps_mask(x, set1(-87.0f), _CMP_GE_OQ);
+        const __mmask16 big = _mm512_cmp_ps_mask(x, set1(-87.0f), _CMP_NLT_UQ);
         const f32 n = _mm512_roundscale_ps(mul(x, set1(0x1.715476p+0f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
         const f32 r = fma(n, set1(-0x1.7f7d1cp-20f), fma(n, set1(-0x1.62e4p-1f), x));
         return _mm512_maskz_scalef_ps(big, DFLASH_EXP_POLYNOMIAL(fma, set1, r), n);

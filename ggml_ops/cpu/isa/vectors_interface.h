@@ -36,7 +36,8 @@ struct simd_interface {
     ISA_DEFINES(f32, mul, f32, f32);
     ISA_DEFINES(f32, fma, f32, f32, f32);   // a * b + c
     ISA_DEFINES(f32, max, f32, f32);
-    ISA_DEFINES(f32, exp, f32);   // 0 below -87
+    ISA_DEFINES(f32, hide, f32, f32);   // the second, but minus infinity where the first (the mask) is
+    ISA_DEFINES(f32, exp, f32);         // 0 below -87, NaN of NaN
     ISA_DEFINES(float, reduce_max, f32);
     ISA_DEFINES(float, reduce_add, f32);   // always in the same order
     // W rows of W floats into W columns; strides in floats
@@ -46,7 +47,7 @@ struct simd_interface {
 
     ISA_DEFINES(i64, zero_i64, void);
     ISA_DEFINES(i64, add_fixed_point, i64, f32);   // adds p * 2^40, rounded
-    ISA_DEFINES(int64_t, reduce_add, i64);
+    ISA_DEFINES(int64_t, reduce_add, i64);         // wraps around: a NaN has been added as any number
 
     // ---- halves, in 128-bit lanes of 8 ----
 

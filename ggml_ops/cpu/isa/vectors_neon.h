@@ -26,6 +26,7 @@ struct simd {
     ISA_INLINE f32     mul(f32 a, f32 b) { return vmulq_f32(a, b); }
     ISA_INLINE f32     fma(f32 a, f32 b, f32 c) { return vfmaq_f32(c, a, b); }
     ISA_INLINE f32     max(f32 a, f32 b) { return vmaxq_f32(a, b); }
+    ISA_INLINE f32     hide(f32 mask, f32 a) { return vbslq_f32(vceqq_f32(mask, set1(-INFINITY)), mask, a); }
     ISA_INLINE float   reduce_max(f32 a) { return vmaxvq_f32(a); }
     ISA_INLINE float   reduce_add(f32 a) { return vaddvq_f32(a); }
     ISA_INLINE i64     zero_i64() { return vdupq_n_s64(0); }
@@ -36,7 +37,7 @@ struct simd {
         return vaddq_s64(sum, vaddq_s64(low, high));
     }
     ISA_INLINE f32 exp(f32 x) {
-        const uint32x4_t big   = vcgeq_f32(x, set1(-87.0f));
+        const uint32x4_t big   = vmvnq_u32(vcltq_f32(x, set1(-87.0f)));
         const f32        n     = vrndnq_f32(mul(x, set1(0x1.715476p+0f)));
         const f32        r     = fma(n, set1(-0x1.7f7d1cp-20f), fma(n, set1(-0x1.62e4p-1f), x));
         const int32x4_t  power = vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23);

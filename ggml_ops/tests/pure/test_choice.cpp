@@ -167,6 +167,37 @@ static void unseen_widths_follow() {
     CHECK(busy.at(16) <= 90 && busy.at(16) > 80);
 }
 
+// What was measured at a busy moment is not believed beyond what the widths that run prove: some narrow passes can do a
+// wide one's work, and a wide pass does a narrow one's as well.
+static void unseen_widths_are_bounded() {
+    cost_curve c = cost_curve::of_target();
+    c.set(1, 30);
+    c.set(2, 900);
+    CHECK(c.at(2) == 900);   // nothing has run
+    c.observe(1, 0, 30);
+    CHECK(c.at(2) <= 60 && c.at(8) <= 240 && c.points().at(2) == c.at(2));
+    c.observe(8, 0, 17);
+    CHECK(c.at(2) <= 26 && c.at(5) <= 26 && c.at(8) == 17 && c.at(1) == 30);
+    c.set(16, 20);
+    c.observe(2, 0, 17);   // what was not believed says nothing about other widths
+    CHECK(c.at(2) < 26 && c.at(16) > 19.9);
+
+    cost_curve bumpy = stepped(), bounded = cost_curve::of_target();
+    for (const auto & [rows, ms] : bumpy.points()) {
+        bounded.set(rows, ms);
+    }
+    for (const int32_t rows : { 1, 4, 16, 2 }) {   // a sound measurement stays, steps and all
+        bounded.observe(rows, 0, bumpy.at(rows));
+        CHECK(bounded.points() == bumpy.points());
+    }
+    cost_curve draft;   // of MTP layers: blocks of four tokens for four slots are fewer passes than one of sixteen
+    draft.set(16, 15);
+    draft.observe(64, 0, 3);
+    draft.set(4, 3);
+    draft.observe(4, 0, 3);
+    CHECK(draft.at(16) == 15);
+}
+
 // A few passes correct what was measured at another moment; one slow pass later moves little.
 static void first_passes_weigh_more() {
     cost_curve c;
@@ -385,6 +416,26 @@ static void failures_rest() {
     CHECK(rest() == 4);
 }
 
+// A failure in a trial is no further loss.
+static void a_failure_is_no_loss() {
+    draft_switch s;
+    const auto   rest = [&] {
+        int32_t n = 0;
+        while (!s.draft_now()) {
+            ++n;
+        }
+        return n;
+    };
+    while (!s.resting()) {
+        s.observe(1, 0, 0, 40.0, 0.1);
+    }
+    CHECK(rest() == 4);
+    s.fail();
+    CHECK(rest() == 4);
+    s.observe(1, 0, 0, 40.0, 0.1);
+    CHECK(rest() == 8);
+}
+
 static length_choice of_drafter(int32_t drafter, double rate) {
     length_choice c;
     c.drafter = drafter;
@@ -449,6 +500,7 @@ static void drafters_that_failed_rest() {
     CHECK(rests.ready({ 0, 1 }) == drafters({ 0, 1 }));
     for (const int32_t rest : { 16, 32 }) {
         rests.fail(0);
+        CHECK(rests.any_ready({ 0, 1 }) && !rests.any_ready({ 0 }));
         CHECK(rests.ready({ 0 }) == drafters({ 0 }));   // there is no other one
         for (int32_t i = 0; i < rest; ++i) {
             CHECK(rests.ready({ 0, 1 }) == drafters({ 1 }));
@@ -486,6 +538,7 @@ int main() {
     the_left_out_are_not_compared();
     drafters_that_failed_rest();
     failures_rest();
+    a_failure_is_no_loss();
     losses_are_bounded();
     switches();
     curves();
@@ -493,6 +546,7 @@ int main() {
     a_busy_machine();
     nodes_against_brute_force();
     unseen_widths_follow();
+    unseen_widths_are_bounded();
     first_passes_weigh_more();
     a_new_width_starts_from_its_neighbours();
     padded_widths();

@@ -225,7 +225,7 @@ static pass_record draft_step(controller & c, std::vector<slot> & slots, const p
     next.choice     = c.choose_length(slots);
     next.trees_only = true;
     if (next.choice.length > 1 && next.choice.drafter == failing) {
-        c.observe_failure(next, failing, "no memory");
+        c.observe_failure(slots, next, failing, "no memory");
     } else if (next.choice.length > 1) {
         for (slot & s : slots) {
             draft_chain(c, next.choice, s, next.choice.length, prob);
@@ -276,6 +276,21 @@ static void a_drafter_that_fails_gives_way(int32_t budget) {
     CHECK(c.counts().drafters[0] == 0 && c.counts().drafters[1] > 250);
     CHECK(c.counts().reasons.at(reason::failed) >= 3 && c.counts().reasons.at(reason::failed) <= 6);
     CHECK(c.drafter_failure() == "no memory");
+}
+
+// The other one drafts in the next step; where both fail, drafts rest.
+static void a_failure_rests_no_other_drafter() {
+    const pass_limits l = limits();
+    controller        c(l);
+    set_costs(c, 2);
+    std::vector<slot> slots = { writer(0) };
+    pass_record       next  = draft_step(c, slots, {}, 0.9f, 5.0, 0);
+    CHECK(c.reason() == reason::failed && !c.switch_state().resting());
+    next = draft_step(c, slots, next, 0.9f, 5.0, 1);
+    CHECK(next.choice.drafter == 1 && next.choice.length > 1);
+    CHECK(c.reason() == reason::failed && c.switch_state().resting());
+    next = draft_step(c, slots, next, 0.9f, 5.0);
+    CHECK(next.choice.length == 1 && c.reason() == reason::plain);
 }
 
 // The first of two drafters has nothing to propose: that is known after its first block.
@@ -394,7 +409,7 @@ static void failures_beside_drafts() {
     set_costs(c, 2);
     std::vector<slot> slots = { writer(0) };
     const pass_record next  = draft_step(c, slots, {}, 0.9f, 5.0);
-    c.observe_failure(next, 1 - next.choice.drafter, "the other one");
+    c.observe_failure(slots, next, 1 - next.choice.drafter, "the other one");
     CHECK(c.drafter_failure() == "the other one" && c.reason() == reason::pays);
     CHECK(!c.switch_state().resting() && c.counts().reasons.count(reason::failed) == 0);
 }
@@ -559,7 +574,7 @@ static void quotations_and_failures() {
     set_costs(c);
     std::vector<slot> slots  = { writer(0) };
     step_choice       choice = c.choose_length(slots);
-    c.observe_failure({ choice, {} }, 0, "no memory");
+    c.observe_failure(slots, { choice, {} }, 0, "no memory");
     CHECK(c.drafter_failure() == "no memory" && c.reason() == reason::failed);
     c.choose_nodes(slots, { choice, {} });
     CHECK(slots[0].drafts.reason == reason::failed && slots[0].drafts.tree.size() == 1);
@@ -692,6 +707,7 @@ int main() {
     the_better_of_two_drafters();
     a_drafter_that_fails_gives_way(0);
     a_drafter_that_fails_gives_way(8);
+    a_failure_rests_no_other_drafter();
     empty_blocks_are_worth_nothing();
     rests_are_nobodys_turns();
     drafts_that_pay();

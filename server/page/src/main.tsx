@@ -6,9 +6,9 @@ import "./styles/page.css";
 import { render } from "preact";
 import { library, resumeAll } from "./chat/chat";
 import { fetchRest, firstPaint } from "./later";
-import { browserMemory } from "./memory";
+import { browserMemory, tabMemory } from "./memory";
 import { keepForLater } from "./offline";
-import { facts, learnFacts } from "./server/facts";
+import { facts, followServer, learnFacts } from "./server/facts";
 import { applyTheme } from "./settings/settings";
 import { show } from "./shown_view";
 import { App } from "./views/app";
@@ -21,14 +21,22 @@ async function start(): Promise<void> {
   render(<App />, document.body);
   void goOn();
   await loaded;
-  library.shown.value = library.get(browserMemory.recall(SHOWN) ?? "") ?? null;
+  library.shown.value = library.get(tabMemory.recall(SHOWN) ?? browserMemory.recall(SHOWN) ?? "") ?? null;
+  tabMemory.remember(SHOWN, shownId());
   library.shown.subscribe(() => {
-    browserMemory.remember(SHOWN, library.shown.value?.record.id ?? null);
+    tabMemory.remember(SHOWN, shownId());
+    browserMemory.remember(SHOWN, shownId()); // for a new tab
     show("chat"); // a chosen conversation is meant to be seen
   });
   library.isLoaded.value = true;
   await learnFacts();
+  followServer();
   if (facts.value.state !== "outdated") resumeAll();
+}
+
+/** Empty: a new chat. */
+function shownId(): string {
+  return library.shown.value?.record.id ?? "";
 }
 
 async function goOn(): Promise<void> {

@@ -49,6 +49,19 @@ export function onKeyDown(event: KeyboardEvent, deeds: Deeds): void {
   event.preventDefault();
 }
 
+const touch = matchMedia("(hover: none) and (pointer: coarse)");
+
+/** Whether fingers type here, on a keyboard that covers the page and has no Shift Enter. */
+export function isTouch(): boolean {
+  return touch.matches;
+}
+
+/** Whether a key sends what is written. */
+export function isSend(event: KeyboardEvent): boolean {
+  if (event.key !== "Enter" || isConverting(event)) return false;
+  return event.ctrlKey || event.metaKey || !(event.shiftKey || touch.matches);
+}
+
 /** Whether a key belongs to an input method (Japanese, say). Safari ends a conversion with a key of code 229. */
 export function isConverting(event: KeyboardEvent): boolean {
   return event.isComposing || event.keyCode === 229;

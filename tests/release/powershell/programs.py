@@ -150,8 +150,8 @@ def _uv(process: Process) -> None:
     words = [word for word in process.arguments if word != "--quiet"]
     if words[0] == "venv":
         _uv_environment(process, words[1:])
-    elif words[:2] == ["pip", "install"] and words[2] == "--python":
-        installation = Installation(process.machine, words[3], *_sources(["install", *words[4:]]))
+    elif words[:4] == ["pip", "install", "--compile-bytecode", "--python"]:
+        installation = Installation(process.machine, words[4], *_sources(["install", *words[5:]]))
         for fault in installation.run():
             if fault == "network":
                 process.fail("error: Failed to fetch\n  Caused by: dns error: No such host is known.", 2)

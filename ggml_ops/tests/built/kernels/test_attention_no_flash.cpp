@@ -67,7 +67,24 @@ static problem make() {
     return p;
 }
 
-// The same problem with hidden cells of garbage in between.
+// The same problem with garbage in the cells that no row sees.
+static problem with_garbage(problem p, float garbage) {
+    const int64_t k = p.kv_heads * p.dk, v = p.kv_heads * p.dv;
+    for (int64_t i = 0; i < p.streams * p.cells; ++i) {
+        const int64_t s = i / p.cells, c = i % p.cells;
+        bool          is_hidden = true;
+        for (int64_t r = 0; r < p.rows; ++r) {
+            is_hidden &= p.mask[(s * p.rows + r) * p.cells + c] == -INFINITY;
+        }
+        if (is_hidden) {
+            std::fill_n(p.k.begin() + i * k, k, garbage);
+            std::fill_n(p.v.begin() + i * v, v, garbage);
+        }
+    }
+    return p;
+}
+
+// The same problem with hidden cells of other cells' contents in between.
 static problem with_gaps(const problem & p) {
     problem              g = p;
     std::vector<int64_t> from;   // -1: a gap
@@ -210,6 +227,37 @@ static void test_kernels() {
             CHECK(same(got, by_kernels(p, kernels, 1)));
             CHECK(same(got, by_kernels(p, kernels, 7)));
             CHECK(same(got, by_kernels(g, kernels, 13)));
+            for (const float garbage : { NAN, INFINITY, -INFINITY }) {
+                CHECK(same(got, by_kernels(with_garbage(g, garbage), kernels, 1)));
+                CHECK(same(got, by_kernels(with_garbage(p, garbage), kernels, MAX_WEIGHTED_QUERIES)));
+            }
+        }
+    }
+}
+
+// A cell that is not finite spoils the rows that see it and no others, though they are computed together.
+static void test_spoilt_cell() {
+    for (int i = 0; i < 10; ++i) {
+        problem p = make();
+        p.streams = 1;
+        p.k_type = p.v_type = GGML_TYPE_F16;
+        p.q.resize(p.rows * p.heads() * p.dk);
+        p.k.resize(p.cells * p.kv_heads * p.dk);
+        p.v.resize(p.cells * p.kv_heads * p.dv);
+        p.mask.resize(p.rows * p.cells);
+        const int64_t c = p.cells / 2, k = p.kv_heads * p.dk, v = p.kv_heads * p.dv, row = p.heads() * p.dv;
+        problem       g = p;
+        std::fill_n(g.k.begin() + c * k, k, NAN);
+        std::fill_n(g.v.begin() + c * v, v, NAN);
+        for (const kernel_table * table : kernel_tables()) {
+            const auto clean = by_kernels(p, table->attention_no_flash, MAX_WEIGHTED_QUERIES),
+                       got   = by_kernels(g, table->attention_no_flash, MAX_WEIGHTED_QUERIES);
+            for (int64_t r = 0; r < p.rows; ++r) {
+                const bool is_same =
+                    std::memcmp(got.data() + r * row, clean.data() + r * row, row * sizeof(float)) == 0;
+                CHECK(is_same == (p.mask[r * p.cells + c] == -INFINITY));
+                CHECK(is_same || std::isnan(got[r * row]));
+            }
         }
     }
 }
@@ -291,6 +339,7 @@ static void test_graphs() {
         CHECK(worst(got, exact(p)) < 2e-5);
         CHECK(same(got, by_graph(p, pick(2, 8))));
         CHECK(same(got, by_graph(with_gaps(p), pick(1, 8))));
+        CHECK(same(got, by_graph(with_garbage(p, NAN), 2)));
         const int64_t r = pick(0, (int) p.rows - 1), row = p.heads() * p.dv;
         const auto    alone = by_graph(p, pick(1, 8), r);
         for (int64_t s = 0; s < p.streams; ++s) {
@@ -305,6 +354,7 @@ int main() {
     test_graphs();
 #endif
     test_kernels();
+    test_spoilt_cell();
     test_blind_row();
     return TEST_RESULT;
 }

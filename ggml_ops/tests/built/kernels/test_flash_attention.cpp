@@ -150,7 +150,34 @@ static bool same(const std::vector<float> & a, const std::vector<float> & b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// The same problem with hidden cells of garbage in between.
+// Values that are not finite, as every two bytes of a cell: a NaN of all types, and infinities of halves and of BF16.
+constexpr uint16_t GARBAGE[] = { 0xFFFF, 0x7C00, 0xFC00, 0x7F80 };
+
+static void spoil(std::vector<char> & cells, int64_t cell, int64_t bytes, uint16_t garbage) {
+    for (int64_t i = 0; i < bytes; i += 2) {
+        std::memcpy(cells.data() + cell * bytes + i, &garbage, 2);
+    }
+}
+
+static int64_t k_cell(const problem & p) { return ggml_row_size(p.type, p.dk) * p.kv_heads(); }   // bytes
+static int64_t v_cell(const problem & p) { return ggml_row_size(p.type, p.dv) * p.kv_heads(); }
+
+// The same problem with garbage in the cells that no row sees.
+static problem with_garbage(problem p, uint16_t garbage) {
+    for (int64_t c = 0; c < p.cells; ++c) {
+        bool is_hidden = true;
+        for (int64_t r = 0; r < p.rows; ++r) {
+            is_hidden &= p.mask[r * p.cells + c] == 0xFC00;
+        }
+        if (is_hidden) {
+            spoil(p.k_bytes, c, k_cell(p), garbage);
+            spoil(p.v_bytes, c, v_cell(p), garbage);
+        }
+    }
+    return p;
+}
+
+// The same problem with hidden cells of other cells' contents in between.
 static problem with_gaps(const problem & p) {
     problem g = p;
     g.k_bytes.clear();
@@ -163,7 +190,7 @@ static problem with_gaps(const problem & p) {
         from.push_back(c);
     }
     g.cells         = (int64_t) from.size();
-    const int64_t k = ggml_row_size(p.type, p.dk) * p.kv_heads(), v = ggml_row_size(p.type, p.dv) * p.kv_heads();
+    const int64_t k = k_cell(p), v = v_cell(p);
     for (const int64_t c : from) {
         const int64_t f = c < 0 ? pick(0, (int) p.cells - 1) : c;
         g.k_bytes.insert(g.k_bytes.end(), p.k_bytes.begin() + f * k, p.k_bytes.begin() + (f + 1) * k);
@@ -191,6 +218,10 @@ static void test_kernels() {
             CHECK(same(got, compute(p, kernels->flash_attention, 1)));
             CHECK(same(got, compute(p, kernels->flash_attention, 7)));
             CHECK(same(got, compute(g, kernels->flash_attention, 13)));
+            for (const uint16_t garbage : GARBAGE) {
+                CHECK(same(got, compute(with_garbage(g, garbage), kernels->flash_attention, 1)));
+                CHECK(same(got, compute(with_garbage(p, garbage), kernels->flash_attention, 64)));
+            }
         }
         problem wrong = p;   // this test can fail
         for (int64_t c = 0; c < p.cells; ++c) {
@@ -200,10 +231,36 @@ static void test_kernels() {
     }
 }
 
-// A row that sees nothing is zero; hidden cells may contain anything finite.
+// A cell that is not finite spoils the rows that see it and no others, though they are computed together.
+static void test_spoilt_cell() {
+    for (const ggml_type type : { GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_Q8_0 }) {
+        for (const int64_t rows : { 2, 20 }) {
+            const problem p = make(type, 64, 96, 150, rows, 2, 2);
+            for (const kernel_table * kernels : kernel_tables()) {
+                const auto clean = compute(p, kernels->flash_attention, 64);
+                problem    g     = p;
+                const int  c     = pick(75, 149);   // of the tree
+                spoil(g.k_bytes, c, k_cell(p), GARBAGE[0]);
+                spoil(g.v_bytes, c, v_cell(p), GARBAGE[0]);
+                const auto    got = compute(g, kernels->flash_attention, 64);
+                const int64_t row = p.heads * p.dv;
+                for (int64_t r = 0; r < rows; ++r) {
+                    const bool is_same =
+                        std::memcmp(got.data() + r * row, clean.data() + r * row, row * sizeof(float)) == 0;
+                    CHECK(is_same == (p.mask[r * p.cells + c] == 0xFC00));
+                    CHECK(is_same || std::isnan(got[r * row]));
+                }
+            }
+        }
+    }
+}
+
+// A row that sees nothing is zero; hidden cells may contain anything.
 static void test_blind_row() {
     problem p   = make(GGML_TYPE_F16, 64, 64, 40, 2, 1, 1);
     p.has_sinks = false;
+    spoil(p.k_bytes, 39, k_cell(p), GARBAGE[0]);
+    spoil(p.v_bytes, 39, v_cell(p), GARBAGE[0]);
     std::fill(p.mask.begin(), p.mask.begin() + 40, ggml_fp16_t(0xFC00));
     for (const kernel_table * kernels : kernel_tables()) {
         const auto got = compute(p, kernels->flash_attention, 64);
@@ -287,6 +344,7 @@ int main() {
     test_op();
 #endif
     test_kernels();
+    test_spoilt_cell();
     test_blind_row();
     return TEST_RESULT;
 }

@@ -5,6 +5,7 @@
 #include "weights.h"
 
 #include "ggml-backend.h"
+#include "ggml-cpu-impl.h"
 #include "ggml-cpu.h"
 
 #include <cmath>
@@ -123,6 +124,41 @@ static void check(ggml_type type, ggml_backend_buffer_type_t weights_in, int64_t
     ggml_backend_free(cpu);
 }
 
+// The tasks of a product with two experts of many; 0 if there is no kernel for this CPU.
+static int count_tasks(ggml_type type, ggml_backend_buffer_type_t weights_in, int64_t n_experts) {
+    constexpr int           n_threads = 8;
+    ggml_threadpool_params  params    = ggml_threadpool_params_default(n_threads);
+    ggml_threadpool * const pool      = ggml_threadpool_new(&params);
+    ggml_backend_t          cpu       = ggml_backend_cpu_init();
+    ggml_backend_cpu_set_n_threads(cpu, n_threads);
+    ggml_backend_cpu_set_threadpool(cpu, pool);
+    ggml_context *weights = ggml_init({ 1 << 16, nullptr, true }), *ctx = ggml_init({ 1 << 16, nullptr, true });
+    ggml_tensor * w     = ggml_new_tensor_3d(weights, type, 64, 64, n_experts),
+                *x      = ggml_new_tensor_3d(ctx, GGML_TYPE_F32, 64, 1, 1),
+                *ids    = ggml_new_tensor_2d(ctx, GGML_TYPE_I32, 2, 1);
+    ggml_tensor * out   = ggml_mul_mat_id(ctx, w, x, ids);
+    ggml_cgraph * graph = ggml_new_graph_custom(ctx, 4, false);
+    ggml_build_forward_expand(graph, out);
+    ggml_backend_buffer_t w_buffer = ggml_backend_alloc_ctx_tensors_from_buft(weights, weights_in),
+                          buffer   = ggml_backend_alloc_ctx_tensors(ctx, cpu);
+    ggml_backend_buffer_clear(w_buffer, 0);
+    ggml_backend_buffer_clear(buffer, 0);
+    const int32_t chosen[] = { (int32_t) n_experts - 1, 0 };
+    ggml_backend_tensor_set(ids, chosen, 0, sizeof(chosen));
+    int n = 0;
+    if (ggml_backend_dev_supports_op(ggml_backend_get_device(cpu), out)) {
+        CHECK(ggml_backend_graph_compute(cpu, graph) == GGML_STATUS_SUCCESS);
+        n = ggml_threadpool_chunk_add(pool, 0) - n_threads;   // it has counted a task for each thread before the first
+    }
+    ggml_backend_buffer_free(w_buffer);
+    ggml_backend_buffer_free(buffer);
+    ggml_free(weights);
+    ggml_free(ctx);
+    ggml_backend_free(cpu);
+    ggml_threadpool_free(pool);
+    return n;
+}
+
 // One product of a random shape: odd counts, non-contiguous rows, batches in any order, at least as many threads as
 // columns.
 static void fuzz(ggml_backend_buffer_type_t in_panels) {
@@ -213,6 +249,10 @@ int main() {
     for (int i = 0; i < 300; ++i) {
         fuzz(for_fuzz);
     }
+    // experts without rows take no time of the threads
+    CHECK(count_tasks(GGML_TYPE_F16, ggml_backend_cpu_buffer_type(), 128) ==
+          count_tasks(GGML_TYPE_F16, ggml_backend_cpu_buffer_type(), 2));
+    CHECK(count_tasks(GGML_TYPE_Q4_0, in_panels, 128) == count_tasks(GGML_TYPE_Q4_0, in_panels, 2));
     for (const int64_t n : { 1, 2, 5, 16, 37 }) {
         for (const ggml_type type : { GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16 }) {
             check(type, ggml_backend_cpu_buffer_type(), 208, 77, n, 0, 1);

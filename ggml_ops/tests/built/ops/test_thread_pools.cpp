@@ -1,5 +1,5 @@
 // Threads of the CPU backend: pools are reused for later graphs, results do not depend on the number of threads,
-// several callers can compute at once, and a forked process can still compute.
+// several callers can compute at once, a graph without memory fails alone, and a forked process can still compute.
 
 #include "check.h"
 #include "cpu/threads/thread_pools.h"
@@ -66,7 +66,27 @@ class layers {
         ggml_backend_tensor_get(out_, x.data(), 0, ggml_nbytes(out_));
         return x;
     }
+
+    // A product whose input, converted to halves, takes more memory than there are addresses.
+    ggml_status compute_too_much() {
+        const context ctx = metadata(4);
+        ggml_tensor * w   = ggml_new_tensor_2d(ctx.get(), GGML_TYPE_F16, 1 << 10, 1);
+        ggml_tensor * x   = ggml_new_tensor_2d(ctx.get(), GGML_TYPE_F32, 1 << 10, (int64_t) 1 << 40);
+        ggml_cgraph * all = ggml_new_graph_custom(ctx.get(), 4, false);
+        ggml_build_forward_expand(all, ggml_mul_mat(ctx.get(), w, x));
+        return ggml_backend_graph_compute(cpu_, all);
+    }
 };
+
+// AddressSanitizer would end the process instead.
+extern "C" const char * __asan_default_options() { return "allocator_may_return_null=1"; }   // NOLINT
+
+static void no_memory() {
+    layers       model;
+    const floats expected = model.compute(2);
+    CHECK(model.compute_too_much() == GGML_STATUS_ALLOC_FAILED);
+    CHECK(model.compute(2) == expected);
+}
 
 static void same_bits() {
     layers       model;
@@ -140,6 +160,7 @@ static void forked() {}
 int main() {
     same_bits();
     several_callers();
+    no_memory();
     kept();
     forked();
     return TEST_RESULT;

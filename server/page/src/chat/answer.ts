@@ -4,16 +4,31 @@
 import { Cell } from "../cell";
 import { passOf } from "../drafts/pass";
 import type { Passes } from "../drafts/passes";
+import { pause } from "../pause";
 import type { ChatCompletionChunk, Delta, DraftingAnswer, ErrorAnswer, ProgressAnswer } from "../server/answers";
 import { eventsOf } from "../server/events";
+import { learnFacts } from "../server/facts";
 import { post, Refusal, request } from "../server/requests";
 import type { ToolCall, Turn } from "./turn";
 
 type Event = Partial<ChatCompletionChunk & ErrorAnswer>;
+type Open = () => Promise<Response>;
 
 const SAVE_MS = 1000;
-const RETRY_MS = 1000;
-const MAX_RETRIES = 60;
+/** Seconds before the server is tried again: after the first failure, the second, and so on; the last goes on. */
+const WAITS = [1, 2, 5, 10];
+/** A question that a server loses each time may be what ends it. */
+const MAX_ASKS = 3;
+
+/** The server has not kept the stream, or what comes next of it. */
+class Gone extends Error {
+  constructor(readonly keepsEnd: boolean, hasBegun: boolean) {
+    const known = hasBegun
+      ? "The server no longer keeps this answer; what had come by then is here."
+      : "The server has lost this question: ask again.";
+    super(keepsEnd ? "The server kept only the end of this answer: ask again." : known);
+  }
+}
 
 let leaving = false;
 addEventListener("pagehide", () => (leaving = true));
@@ -23,7 +38,10 @@ export class Answer {
   /** Changes at most once a frame. */
   readonly changes = new Cell(0);
   progress: ProgressAnswer | null = null;
+  /** Whether the server is away, or not ready for it. */
+  isWaiting = false;
   #abort = new AbortController();
+  #stopped = new Promise<void>((resolve) => this.#abort.signal.addEventListener("abort", () => resolve()));
   #savedAt = 0;
   #thinksSince = 0;
   #isTold = true;
@@ -37,12 +55,16 @@ export class Answer {
   /** Ask for it. Ends when the turn is complete, stopped or failed; never throws. */
   async ask(body: Promise<unknown>): Promise<void> {
     const init = this.#init({ "X-Conversation-Id": this.turn.id });
-    await this.#run(async () => post("v1/chat/completions", await body, init));
+    const ask = async () => post("v1/chat/completions", await body, init);
+    await this.#run(ask, async () => {
+      await Promise.race([learnFacts(), this.#stopped]); // it may be another server, or another version of it
+      return ask();
+    });
   }
 
   /** Go on reading a stream that was asked for before. */
   async resume(): Promise<void> {
-    await this.#run(() => this.#again());
+    await this.#run(this.#again, null);
   }
 
   /** End it; what was written stays. */
@@ -53,29 +75,51 @@ export class Answer {
     request(this.#address(), { method: "DELETE", keepalive: true }).catch(() => undefined);
   }
 
-  async #run(open: () => Promise<Response>): Promise<void> {
-    for (let tries = 0; this.turn.state === "running"; tries++) {
+  /** Read to the end, however often the connection is lost; a server that no longer keeps the stream ends it.
+   * `askAgain` asks one that has nothing of it, and may never have been asked. */
+  async #run(open: Open, askAgain: Open | null): Promise<void> {
+    for (let tries = 0, asks = 1; this.turn.state === "running"; ) {
       const before = this.turn.offset;
-      try {
-        await this.#read(await open());
-        if (this.turn.state !== "running") break;
-      } catch (error) {
-        if (leaving || this.turn.state !== "running") break;
-        if (!isPassing(error)) {
-          this.#fail(error);
-          break;
-        }
+      const error = await this.#try(open);
+      if (leaving || this.turn.state !== "running") return;
+      if (error instanceof Gone && !this.turn.offset && askAgain && asks < MAX_ASKS) {
+        open = askAgain;
+        asks += 1;
+        continue;
       }
+      if (error && !isPassing(error)) return this.#fail(error);
       if (this.turn.offset > before) tries = 0;
-      if (tries >= MAX_RETRIES) this.#fail(new Error("the connection to the server is lost"));
-      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
-      open = () => this.#again();
+      const seconds = error instanceof Refusal && error.retryAfter;
+      if (!seconds) open = this.#again; // else it was refused as it came
+      await this.#wait(seconds || WAITS[Math.min(tries++, WAITS.length - 1)]!);
     }
   }
 
-  #again(): Promise<Response> {
-    return request(`${this.#address()}&from=${this.turn.offset}`, this.#init({}));
+  /** Read a stream to its end, or until this error. */
+  async #try(open: Open): Promise<unknown> {
+    try {
+      await this.#read(await open());
+      return null;
+    } catch (error) {
+      return error;
+    }
   }
+
+  async #wait(seconds: number): Promise<void> {
+    this.isWaiting = true;
+    this.changes.value += 1;
+    await Promise.race([pause(1000 * seconds), this.#stopped]);
+  }
+
+  #again = async (): Promise<Response> => {
+    const { offset } = this.turn;
+    try {
+      return await request(`${this.#address()}&from=${offset}`, this.#init({}));
+    } catch (error) {
+      if (!(error instanceof Refusal) || ![400, 404].includes(error.status)) throw error;
+      throw new Gone(error.status === 400, offset > 0);
+    }
+  };
 
   #address(): string {
     return `v1/stream?conv_id=${this.turn.id}`;
@@ -86,10 +130,13 @@ export class Answer {
   }
 
   async #read(response: Response): Promise<void> {
+    this.isWaiting = false;
+    this.#tell();
     for await (const { data, end } of eventsOf(response.body!, this.turn.offset)) {
       if (this.turn.state !== "running") return;
       if (data === "[DONE]") return this.#end("done");
       const event = JSON.parse(data) as Event;
+      if (event.error?.code === "cancelled") return this.#end("stopped"); // by another tab, say
       if (event.error) throw new Refusal(500, event.error.message, null);
       this.#take(event);
       this.turn.offset = end;
@@ -134,10 +181,7 @@ export class Answer {
 
   #fail(error: unknown): void {
     this.turn.error = error instanceof Error ? error.message : String(error);
-    if (error instanceof Refusal && error.status === 404) {
-      this.turn.error = "The server no longer keeps this answer; what had come by then is here.";
-    }
-    this.#end("failed");
+    this.#end(error instanceof Gone && error.keepsEnd ? "stopped" : "failed");
   }
 
   #end(state: Turn["state"]): void {
@@ -166,7 +210,7 @@ export class Answer {
   }
 }
 
-/** Whether a retry makes sense: after a lost connection, or a stream that has not begun, but not after a refusal. */
+/** Whether a retry makes sense: after a lost connection, or where the server itself asks for one. */
 function isPassing(error: unknown): boolean {
-  return error instanceof TypeError || (error instanceof Refusal && error.status === 503 && /begun/.test(error.message));
+  return error instanceof TypeError || (error instanceof Refusal && error.retryAfter !== null);
 }

@@ -18,6 +18,6 @@ export async function readAudio(file: File): Promise<{ file: Medium; bytes: Arra
 function typeOf(head: Uint8Array): Medium["type"] | null {
   const text = String.fromCharCode(...head);
   if (text.startsWith("RIFF") && text.endsWith("WAVE")) return "audio/wav";
-  const isFrame = head[0] === 0xff && (head[1]! & 0xe0) === 0xe0;
+  const isFrame = head[0] === 0xff && (head[1]! & 0xe6) === 0xe2; // of layer III: AAC begins alike
   return text.startsWith("ID3") || isFrame ? "audio/mpeg" : null;
 }

@@ -2,11 +2,13 @@
 
 import { Cell } from "../cell";
 import type { Passes } from "../drafts/passes";
+import { props } from "../server/facts";
 import { learnModalities } from "../server/modalities";
 import { Answer } from "./answer";
 import type { Conversation } from "./conversation";
 import { Library } from "./library";
 import { askedNow, chatRequest } from "./request";
+import { type Change, hearTabs } from "./tabs";
 import { type Attachment, newTurn, type Turn } from "./turn";
 
 export const library = new Library();
@@ -61,8 +63,45 @@ export function runningIn(conversation: Conversation | null): Answer | null {
 
 export async function remove(conversation: Conversation): Promise<void> {
   const removed = library.remove(conversation); // first: an answer that ends now is not kept again
-  for (const turn of conversation.turns.values()) running.value.get(turn.id)?.stop();
+  stopAll(conversation);
   await removed;
+}
+
+/** End its answers; another tab that reads one hears of the removal. */
+function stopAll(conversation: Conversation): void {
+  for (const turn of conversation.turns.values()) {
+    running.value.get(turn.id)?.stop();
+    if (turn.state === "running") turn.state = "stopped";
+  }
+}
+
+const isWritten = (turn: Turn) => running.value.has(turn.id);
+
+/** Follow what another tab has done. */
+async function follow({ conversation: id, isRemoved }: Change): Promise<void> {
+  if (!isRemoved) {
+    await refresh(id);
+    readAlong();
+    return;
+  }
+  const removed = library.get(id);
+  if (!removed) return;
+  library.drop(removed);
+  stopAll(removed);
+}
+
+/** Take what other tabs have written; what cannot be read now comes with the next change. */
+function refresh(id: string): Promise<void> {
+  return library.refresh(id, isWritten).catch(() => undefined);
+}
+
+/** Read the shown answer that another tab has asked for, too, if its stream has begun and somebody looks. */
+function readAlong(): void {
+  const conversation = library.shown.value;
+  if (!conversation || document.hidden || !props()) return;
+  for (const turn of conversation.path()) {
+    if (turn.state === "running" && turn.offset > 0) void resume(conversation, turn);
+  }
 }
 
 /** Go on with what was being written when the page was left. */
@@ -81,6 +120,7 @@ async function askBelow(conversation: Conversation, parent: string | null, text:
 }
 
 async function answerBelow(conversation: Conversation, parent: string | null): Promise<void> {
+  if (!isKept(conversation)) return;
   const asked = askedNow();
   const body = chatRequest(conversation.path(parent), asked, library.bytesOf);
   const turn = newTurn({ conversation: conversation.record.id, parent, role: "assistant", state: "running", asked });
@@ -90,7 +130,8 @@ async function answerBelow(conversation: Conversation, parent: string | null): P
 }
 
 async function resume(conversation: Conversation, turn: Turn): Promise<void> {
-  await start(conversation, turn, await library.passesOf(turn), (answer) => answer.resume());
+  const passes = await library.passesOf(turn);
+  if (!isWritten(turn)) await start(conversation, turn, passes, (answer) => answer.resume());
 }
 
 type Run = (answer: Answer) => Promise<void>;
@@ -104,13 +145,18 @@ async function start(conversation: Conversation, turn: Turn, passes: Passes, run
   running.value = others;
   conversation.touch();
   void learnModalities(); // a router has loaded the model by now
+  await refresh(turn.conversation); // another tab may have got more of it
 }
 
-/** A conversation may have been removed while it was being answered. */
 async function saveIfKept(conversation: Conversation, turn: Turn): Promise<void> {
-  if (library.get(conversation.record.id) === conversation) await library.saveTurn(turn);
+  if (isKept(conversation)) await library.saveTurn(turn);
 }
 
-addEventListener("pagehide", () => {
-  for (const answer of running.value.values()) void library.saveTurn(answer.turn);
-});
+/** It may have been removed meanwhile, here or in another tab. */
+function isKept(conversation: Conversation): boolean {
+  return library.get(conversation.record.id) === conversation;
+}
+
+hearTabs((change) => void follow(change));
+library.shown.subscribe(readAlong);
+document.addEventListener("visibilitychange", readAlong);

@@ -1,7 +1,7 @@
 // Conversation: a tree of turns, of which one path is shown.
 
 import { Cell } from "../cell";
-import type { Turn } from "./turn";
+import { furthest, type Turn } from "./turn";
 
 export interface ConversationRecord {
   id: string;
@@ -18,15 +18,58 @@ export class Conversation {
   readonly turns = new Map<string, Turn>();
   /** Counts changes of the tree; a running answer reports its text itself. */
   readonly changes = new Cell(0);
+  /** What of the record was changed here and is not kept yet. */
+  readonly #unkept = new Set<keyof ConversationRecord>();
 
   constructor(readonly record: ConversationRecord) {}
 
+  static of(record: ConversationRecord, turns: Turn[]): Conversation {
+    const conversation = new Conversation(record);
+    conversation.take(record, turns);
+    return conversation;
+  }
+
   add(turn: Turn): void {
     this.turns.set(turn.id, turn);
-    this.record.leaf = turn.id;
-    this.record.changed = Date.now();
-    if (!this.record.title && turn.role === "user") this.record.title = titleOf(turn);
+    this.#change({ leaf: turn.id, changed: Date.now() });
+    if (!this.record.title && turn.role === "user") this.#change({ title: titleOf(turn) });
     this.touch();
+  }
+
+  rename(title: string): void {
+    this.#change({ title });
+    this.touch();
+  }
+
+  /** Take what another tab has kept. Each tab shows its own branch, and follows it where it grew. */
+  take({ title, changed }: ConversationRecord, turns: Turn[]): void {
+    if (!this.#unkept.has("title")) this.record.title = title;
+    if (!this.#unkept.has("changed")) this.record.changed = changed;
+    for (const turn of turns) {
+      const known = this.turns.get(turn.id);
+      if (known) Object.assign(known, furthest(known, turn));
+      else this.turns.set(turn.id, turn);
+    }
+    this.settle();
+    this.touch();
+  }
+
+  /** What to keep of the record over `stored`, where another tab may have changed the rest. */
+  recordOver(stored: ConversationRecord | undefined): ConversationRecord {
+    const own = Object.fromEntries([...this.#unkept].map((name) => [name, this.record[name]]));
+    return stored ? { ...stored, ...own } : { ...this.record };
+  }
+
+  /** The database has `kept` now. */
+  markKept(kept: ConversationRecord): void {
+    for (const name of this.#unkept) {
+      if (this.record[name] === kept[name]) this.#unkept.delete(name);
+    }
+  }
+
+  #change(changes: Partial<ConversationRecord>): void {
+    Object.assign(this.record, changes);
+    for (const name of Object.keys(changes)) this.#unkept.add(name as keyof ConversationRecord);
   }
 
   touch(): void {
@@ -51,10 +94,26 @@ export class Conversation {
 
   /** Show the branch that `turn` belongs to, down to its newest end. */
   show(turn: Turn): void {
-    let leaf = turn;
-    for (let next = this.children(leaf.id).at(-1); next; next = this.children(leaf.id).at(-1)) leaf = next;
-    this.record.leaf = leaf.id;
+    this.#change({ leaf: this.#endBelow(turn).id });
     this.touch();
+  }
+
+  /** Let the shown path end where its branch does; if its end is unknown, with the newest turn. */
+  settle(): void {
+    const newest = [...this.turns.values()].sort((a, b) => a.created - b.created).at(-1);
+    const leaf = this.get(this.record.leaf) ?? newest;
+    this.record.leaf = leaf ? this.#endBelow(leaf).id : null;
+  }
+
+  /** The newest end of the branch of `turn`. */
+  #endBelow(turn: Turn): Turn {
+    const seen = new Set<string>(); // as in `path`
+    let end = turn;
+    for (let next: Turn | undefined = turn; next && !seen.has(next.id); next = this.children(next.id).at(-1)) {
+      seen.add(next.id);
+      end = next;
+    }
+    return end;
   }
 
   /** Whether the title, the turns and the names of their files have all of these words. */
@@ -71,5 +130,6 @@ export class Conversation {
 
 function titleOf(turn: Turn): string {
   const line = (turn.content.trim() || turn.files[0]?.name || "").split("\n")[0]!.trim();
-  return line.length > TITLE_LENGTH ? `${line.slice(0, TITLE_LENGTH - 1)}…` : line;
+  const letters = [...line]; // an emoji has two units
+  return letters.length > TITLE_LENGTH ? `${letters.slice(0, TITLE_LENGTH - 1).join("")}…` : line;
 }

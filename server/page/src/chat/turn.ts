@@ -107,6 +107,25 @@ export function newTurn(given: Given): Turn {
   };
 }
 
+/** The same turn as two tabs have it: the longer text, and its end if one of them knows it. Equal ones are `turn`. */
+export function furthest(turn: Turn, other: Turn | undefined): Turn {
+  if (!other) return turn;
+  if (other.conversation !== turn.conversation) return other; // an imported file may name any turn
+  const longer = isBehind(turn, other) ? other : turn;
+  const { state, error } = [longer, turn, other].find(hasEnded) ?? longer;
+  return { ...longer, state, error };
+}
+
+/** Whether another tab has more of this turn. */
+export function isBehind(turn: Turn | undefined, other: Turn | undefined): boolean {
+  return (turn?.offset ?? 0) < (other?.offset ?? 0);
+}
+
+/** A failure is no end: another tab may have the rest. */
+function hasEnded({ state }: Turn): boolean {
+  return state === "done" || state === "stopped";
+}
+
 export function isMedium(file: Attachment): file is Medium {
   return "type" in file;
 }

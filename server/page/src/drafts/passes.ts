@@ -52,6 +52,12 @@ export class Passes {
     if (pass.number > 0) this.#sum(pass);
   }
 
+  /** Add those that the database has more. */
+  catchUp(kept: Passes): void {
+    for (const pass of kept.list) this.add(pass);
+    this.unkept = Math.max(this.unkept, kept.length);
+  }
+
   /** The raw text: thoughts and calls of tools as the model wrote them. */
   text(): string {
     return this.list.flatMap((pass) => pass.texts).join("");

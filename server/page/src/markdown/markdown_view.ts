@@ -174,6 +174,7 @@ export class MarkdownView {
 
   #drawn(tokens: Token[]): DocumentFragment {
     const fragment = sanitized(parser.renderer.render(tokens, parser.options, this.#environment));
+    setDirections(fragment);
     drawFormulas(fragment);
     fillCodeBlocks(fragment);
     for (const link of fragment.querySelectorAll("a")) {
@@ -181,6 +182,13 @@ export class MarkdownView {
       link.rel = "noopener noreferrer";
     }
     return fragment;
+  }
+}
+
+/** Each block has the direction of its first letter; items have their list's, which an own one would not count for. */
+function setDirections(blocks: DocumentFragment): void {
+  for (const block of blocks.children as HTMLCollectionOf<HTMLElement>) {
+    if (block.localName !== "li") block.dir = "auto";
   }
 }
 

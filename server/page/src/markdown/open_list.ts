@@ -16,6 +16,7 @@ export class OpenList {
     this.element = document.createElement(list.tag);
     const first = list.attrGet("start");
     if (first !== null) this.element.setAttribute("start", first);
+    this.element.dir = "auto";
     this.element.append(this.#border);
   }
 

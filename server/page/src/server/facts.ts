@@ -3,8 +3,9 @@
 import { Cell } from "../cell";
 import type { ErrorAnswer, Health, Props, RouterProps } from "./answers";
 import { isServersPage } from "../offline";
-import { chosen, isLoaded, learnModels } from "./models";
-import { getJson, Refusal, stopAsking } from "./requests";
+import { pause } from "../pause";
+import { chosen, forgetModels, isLoaded, learnModels } from "./models";
+import { getJson, isServed, Refusal, stopAsking } from "./requests";
 
 /** Of a server or of a router, which has no engine. */
 export type ServerProps = Partial<Omit<Props, "dflash">> & {
@@ -36,11 +37,35 @@ interface OpenApi {
 
 const POLL_MS = 500;
 const AWAY_MS = 2000;
+/** So long nothing is asked again without a reason. */
+const FRESH_MS = 60_000;
 
 export const facts = new Cell<Facts>({ state: "waiting", progress: null, isAway: false });
 
+let learning: Promise<void> | null = null;
+/** When it was last complete; 0: never. */
+let learnedAt = 0;
+
 /** Wait for the model, then learn what is served. */
-export async function learnFacts(): Promise<void> {
+export function learnFacts(): Promise<void> {
+  learning ??= learn().finally(() => {
+    learning = null;
+    learnedAt = Date.now();
+  });
+  return learning;
+}
+
+/** Learn it again whenever the server may be another one: after an absence, and now and then while it is used. */
+export function followServer(): void {
+  const look = (age: number) => {
+    if (facts.value.state === "ready" && Date.now() - learnedAt >= age) void learnFacts();
+  };
+  isServed.subscribe(() => look(isServed.value ? FRESH_MS : 0));
+  document.addEventListener("visibilitychange", () => document.hidden || look(FRESH_MS));
+}
+
+async function learn(): Promise<void> {
+  if (facts.value.state === "outdated") return;
   if ((await waitForServer()) && !(await isServersPage().catch(() => true))) {
     stopAsking("The server has another version of this page: load it first.");
     facts.value = { state: "outdated" };
@@ -49,21 +74,23 @@ export async function learnFacts(): Promise<void> {
   try {
     const props = await getJson<ServerProps>("props");
     if (props.role === "router") await learnModels();
+    else forgetModels();
+    schemas = null;
     facts.value = { state: "ready", props };
   } catch (error) {
     facts.value = { state: "failed", message: error instanceof Refusal ? error.message : String(error) };
   }
 }
 
-/** Wait until the model is loaded. Whether this page may be a kept one, from when the server was away. */
+/** Wait until the model is loaded. Whether this page may be older than the server: it was open, or kept, before. */
 async function waitForServer(): Promise<boolean> {
-  let mayBeKept = !!navigator.serviceWorker?.controller;
+  let mayBeOld = learnedAt > 0 || !!navigator.serviceWorker?.controller;
   for (;;) {
     const health = await askHealth();
-    if (health?.status === "ok") return mayBeKept;
-    mayBeKept ||= !health;
+    if (health?.status === "ok") return mayBeOld;
+    mayBeOld ||= !health;
     facts.value = { state: "waiting", progress: health?.progress ?? null, isAway: !health };
-    await new Promise((resolve) => setTimeout(resolve, health ? POLL_MS : AWAY_MS));
+    await pause(health ? POLL_MS : AWAY_MS);
   }
 }
 

@@ -14,9 +14,16 @@ export const chosen = new Cell("");
 export async function learnModels(): Promise<void> {
   const { data } = await getJson<RouterModels>("v1/models");
   const names = data.map((model) => model.id);
-  const last = browserMemory.recall(NAME) ?? "";
+  const last = chosen.value || (browserMemory.recall(NAME) ?? "");
   chosen.value = names.includes(last) ? last : (names[0] ?? "");
   models.value = names;
+}
+
+/** The server is no router, or not any more. */
+export function forgetModels(): void {
+  if (!models.value.length) return;
+  chosen.value = "";
+  models.value = [];
 }
 
 export function choose(name: string): void {

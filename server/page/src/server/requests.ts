@@ -1,5 +1,6 @@
 // Requests to the server that this page came from. Addresses are relative: it may live below a prefix.
 
+import { Cell } from "../cell";
 import { askForKey, key } from "./keys";
 
 /** A refusal, in the server's words. */
@@ -7,11 +8,18 @@ export class Refusal extends Error {
   constructor(
     readonly status: number,
     message: string,
+    /** Seconds after which the same request may succeed; 0: nobody knows how many; null: it never will. */
     readonly retryAfter: number | null,
   ) {
     super(message);
   }
 }
+
+/** Of a server that loads its model, or of a proxy whose server is away. */
+const AWAY = [502, 503, 504];
+
+/** Whether the last request found the server at work; set after each. */
+export const isServed = new Cell(true);
 
 let whyNot = "";
 
@@ -25,12 +33,24 @@ export async function request(path: string, init: RequestInit = {}): Promise<Res
   for (;;) {
     if (whyNot) throw new Refusal(409, whyNot, null);
     const shown = key();
-    const response = await fetch(path, { ...init, headers: { ...headersWith(shown), ...init.headers } });
+    const response = await sent(path, { ...init, headers: { ...headersWith(shown), ...init.headers } });
     if (response.ok) return response;
     if (response.status !== 401) throw await refusal(response);
     // Another request may have got a key meanwhile.
     if (key() === shown && (await askForKey()) === null) throw await refusal(response);
     init.signal?.throwIfAborted();
+  }
+}
+
+/** The browser's fetch, and what it says of the server. */
+async function sent(path: string, init: RequestInit): Promise<Response> {
+  try {
+    const response = await fetch(path, init);
+    isServed.value = !AWAY.includes(response.status);
+    return response;
+  } catch (error) {
+    if (!init.signal?.aborted) isServed.value = false;
+    throw error;
   }
 }
 
@@ -49,8 +69,9 @@ function headersWith(shown: string): Record<string, string> {
 }
 
 async function refusal(response: Response): Promise<Refusal> {
-  const body = await response.json().catch(() => null);
+  const said = (await response.json().catch(() => null))?.error?.message;
   const seconds = Number(response.headers.get("Retry-After") ?? NaN);
-  const message = body?.error?.message ?? `${response.status} ${response.statusText}`;
-  return new Refusal(response.status, String(message), Number.isNaN(seconds) ? null : seconds);
+  const isProxys = said === undefined && AWAY.includes(response.status);
+  const retryAfter = Number.isNaN(seconds) ? (isProxys ? 0 : null) : seconds;
+  return new Refusal(response.status, String(said ?? `${response.status} ${response.statusText}`), retryAfter);
 }

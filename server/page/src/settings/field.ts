@@ -59,7 +59,7 @@ export function parse(field: Field, text: string): unknown {
 
 function parseNumber({ minimum, maximum, integer }: Field, given: string): number {
   const number = Number(given);
-  if (Number.isNaN(number)) throw new Error("this is no number");
+  if (!Number.isFinite(number)) throw new Error("this is no number");
   if (integer && !Number.isInteger(number)) throw new Error("this must be a whole number");
   if (minimum !== undefined && number < minimum) throw new Error(`at least ${minimum}`);
   if (maximum !== undefined && number > maximum) throw new Error(`at most ${maximum}`);

@@ -68,7 +68,7 @@ export function chosenFields(): Values {
 
 /** undefined: the server's default. */
 export function setField(name: string, value: unknown): void {
-  const { [name]: _, ...others } = values.value;
+  const { [name]: _, ...others } = recalledValues(); // another tab may have set them
   values.value = value === undefined ? others : { ...others, [name]: value };
   browserMemory.remember(FIELDS, JSON.stringify(values.value));
 }

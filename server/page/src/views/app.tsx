@@ -73,15 +73,14 @@ function Head({ onMenu, onOpen }: { onMenu: () => void; onOpen: (opened: Opened)
   const heading = isChat ? conversation?.record.title : "This machine";
   const model = known.state === "ready" ? known.props.model_alias : known.state === "waiting" ? (known.isAway ? "away" : "loading") : "";
   const save = () => {
-    const title = conversation!.record.title || "chat";
-    const text = new Blob([toMarkdown(conversation!)], { type: "text/markdown" });
-    download(`${title.replace(/[^\p{L}\p{N} _-]/gu, "")}.md`, text);
+    const name = conversation!.record.title.replace(/[^\p{L}\p{M}\p{N} _-]/gu, "").trim() || "chat";
+    download(`${name}.md`, new Blob([toMarkdown(conversation!)], { type: "text/markdown" }));
   };
   return (
     <header class="head">
       <IconButton icon="menu" label="Conversations" onClick={onMenu} />
       <IconButton icon="plus" label="New chat" onClick={() => (library.shown.value = null)} />
-      <div class="head-title">{heading && <h1>{heading}</h1>}</div>
+      <div class="head-title">{heading && <h1 dir="auto">{heading}</h1>}</div>
       {names.length ? <ModelChoice names={names} /> : <span class="model">{model}</span>}
       {isChat && conversation && <IconButton icon="save" label="Save this chat as Markdown" onClick={save} />}
       <IconButton icon="help" label="Keyboard" class="wide-only" onClick={() => onOpen("help")} />

@@ -5,7 +5,7 @@ import { useCell } from "../cell";
 import { library, running, runningIn, send } from "../chat/chat";
 import { tabMemory } from "../memory";
 import { facts } from "../server/facts";
-import { isConverting } from "../shortcuts";
+import { isSend } from "../shortcuts";
 import { AttachedList, useAttached } from "./attached";
 import { DraftSwitches } from "./drafts/switches";
 import { DropPlace } from "./drop_place";
@@ -38,7 +38,7 @@ export function Composer() {
     attached.clear();
   };
   const onKeyDown = (event: KeyboardEvent) => {
-    if (event.key === "Enter" && !event.shiftKey && !isConverting(event)) submit(event);
+    if (isSend(event)) submit(event);
   };
 
   return (
@@ -51,6 +51,7 @@ export function Composer() {
           ref={area}
           rows={1}
           aria-label="Message"
+          dir="auto"
           placeholder="Message"
           value={text}
           onInput={(event) => setText(event.currentTarget.value)}

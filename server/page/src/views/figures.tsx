@@ -37,9 +37,17 @@ function ProofFigure({ proof: { isSame, draftedMs, plainMs } }: { proof: Proof }
   );
 }
 
+/** What a running answer waits for. */
+export function Waiting({ answer, hasText }: { answer: Answer; hasText: boolean }) {
+  if (answer.isWaiting) {
+    const what = hasText ? "the connection is lost; trying again" : "waiting for the server";
+    return <p class="waiting"><span class="dots" />{what}</p>;
+  }
+  return hasText ? null : <PromptProgress answer={answer} />;
+}
+
 /** How much of the prompt has been read, until the first token. */
-export function PromptProgress({ answer }: { answer: Answer }) {
-  const { progress } = answer;
+function PromptProgress({ answer: { progress } }: { answer: Answer }) {
   if (!progress) return <p class="waiting"><span class="dots" />waiting for the model</p>;
   const { processed, total, cache } = progress;
   return (

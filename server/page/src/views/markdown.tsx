@@ -15,6 +15,6 @@ export function Markdown({ text, isDone }: { text: string; isDone: boolean }) {
     view.current.set(text, isDone);
   }, [parts, text, isDone]);
   useLayoutEffect(() => () => view.current?.close(), []);
-  if (parts === "failed") return <div class="markdown raw">{text}</div>;
+  if (parts === "failed") return <div class="markdown raw" dir="auto">{text}</div>;
   return <div class="markdown" ref={root} />;
 }

@@ -3,6 +3,7 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useCell } from "../cell";
 import { library, running } from "../chat/chat";
+import { Announcement } from "./announcement";
 import { IconButton } from "./icon";
 import { TurnView } from "./turn_view";
 import { Welcome } from "./welcome";
@@ -27,6 +28,7 @@ export function Thread() {
           isLoaded && <Welcome />
         )}
       </div>
+      <Announcement leaf={path.at(-1)} />
       {!isAtEnd && <IconButton icon="down" label="To the end" class="to-end" onClick={toEnd} />}
     </main>
   );

@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { giveResults } from "../chat/chat";
 import type { Conversation } from "../chat/conversation";
 import type { ToolCall, Turn } from "../chat/turn";
+import { focusMessage } from "./focus";
 
 interface Props {
   conversation: Conversation;
@@ -23,6 +24,7 @@ export function ToolCalls({ conversation, turn, isLast }: Props) {
   const submit = (event: Event) => {
     event.preventDefault();
     void giveResults(conversation, turn, results);
+    focusMessage();
   };
   return (
     <form class="tool-calls" onSubmit={submit}>

@@ -1,28 +1,31 @@
 // One turn: a question, an answer, or the result of a tool.
 
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { useCell } from "../cell";
-import { edit, regenerate, running, showBranch } from "../chat/chat";
+import { regenerate, running } from "../chat/chat";
 import type { Conversation } from "../chat/conversation";
 import { canBeProved } from "../chat/trial";
 import { isMedium, isTextFile, type Turn } from "../chat/turn";
 import { copyText } from "../clipboard";
 import { showsDrafts } from "../settings/settings";
-import { isConverting } from "../shortcuts";
-import { AttachedList, useAttached } from "./attached";
+import { Branches } from "./branches";
 import { DraftPanel } from "./drafts/draft_panel";
 import { type AnswerLook, LookSwitch } from "./drafts/look_switch";
 import { ProofDialog } from "./drafts/proof_dialog";
 import { TokenView } from "./drafts/token_view";
 import { TreeDialog } from "./drafts/tree_dialog";
 import { usePasses } from "./drafts/use_passes";
-import { Figures, PromptProgress } from "./figures";
+import { Editor } from "./editor";
+import { Figures, Waiting } from "./figures";
+import { buttonOf, focusMessage, focusSoon, idOf } from "./focus";
 import { Icon, IconButton } from "./icon";
 import { Markdown } from "./markdown";
 import { Media } from "./media";
 import { notify } from "./notice";
 import { Thoughts } from "./thoughts";
 import { ToolCalls } from "./tool_calls";
+
+const EDIT = "Edit question"; // a shortcut knows it, too
 
 interface Props {
   conversation: Conversation;
@@ -38,9 +41,13 @@ export function TurnView(props: Props) {
 
 function Question({ conversation, turn }: Props) {
   const [isEdited, setEdited] = useState(false);
-  if (isEdited) return <Editor conversation={conversation} turn={turn} onClose={() => setEdited(false)} />;
+  const close = () => {
+    setEdited(false);
+    focusSoon(() => buttonOf(turn, EDIT));
+  };
+  if (isEdited) return <Editor conversation={conversation} turn={turn} onClose={close} />;
   return (
-    <article class="turn question" aria-label="You">
+    <article class="turn question" aria-label="You" id={idOf(turn)}>
       <Media conversation={turn.conversation} media={turn.files.filter(isMedium)} />
       {turn.files.filter(isTextFile).map((file) => (
         <details class="file" key={file.name}>
@@ -48,51 +55,13 @@ function Question({ conversation, turn }: Props) {
           <pre tabIndex={0}>{file.text}</pre>
         </details>
       ))}
-      {turn.content && <div class="bubble">{turn.content}</div>}
+      {turn.content && <div class="bubble" dir="auto">{turn.content}</div>}
       <footer>
         <Branches conversation={conversation} turn={turn} />
         <IconButton icon="copy" label="Copy question" onClick={() => void copy(turn.content)} />
-        <IconButton icon="edit" label="Edit question" onClick={() => setEdited(true)} />
+        <IconButton icon="edit" label={EDIT} onClick={() => setEdited(true)} />
       </footer>
     </article>
-  );
-}
-
-function Editor({ conversation, turn, onClose }: { conversation: Conversation; turn: Turn; onClose: () => void }) {
-  const [text, setText] = useState(turn.content);
-  const attached = useAttached(turn.files);
-  const { files, reading } = attached;
-  const area = useRef<HTMLTextAreaElement>(null);
-  useLayoutEffect(() => area.current!.focus(), []);
-  const submit = (event?: Event) => {
-    event?.preventDefault();
-    if (reading || (!text.trim() && !files.length)) return;
-    onClose();
-    void edit(conversation, turn, text.trim(), files);
-  };
-  const onKeyDown = (event: KeyboardEvent) => {
-    if (isConverting(event)) return;
-    if (event.key === "Escape") onClose();
-    else if (event.key === "Enter" && !event.shiftKey) submit(event);
-    else return;
-    event.stopPropagation();
-  };
-  return (
-    <form class="turn editor" onSubmit={submit}>
-      <AttachedList attached={attached} conversation={turn.conversation} />
-      <textarea
-        aria-label="Edited question"
-        value={text}
-        ref={area}
-        onInput={(event) => setText(event.currentTarget.value)}
-        onKeyDown={onKeyDown}
-        onPaste={attached.onPaste}
-      />
-      <div class="buttons">
-        <button type="button" onClick={onClose}>Cancel</button>
-        <button type="submit" class="main" disabled={reading > 0}>Ask again</button>
-      </div>
-    </form>
   );
 }
 
@@ -120,7 +89,7 @@ function AnswerView({ conversation, turn, isLast }: Props) {
   const look: AnswerLook = view ?? (isShown ? "tokens" : "text");
   const hasPanel = !!passes && (isShown || look === "tokens");
   return (
-    <article class={`turn answer ${turn.state}`} aria-label="Answer" aria-busy={isRunning}>
+    <article class={`turn answer ${turn.state}`} aria-label="Answer" aria-busy={isRunning} id={idOf(turn)}>
       {passes && look === "tokens" ? (
         <TokenView passes={passes} count={passes.length} isRunning={isRunning} label="The answer" onOpen={setOpened} />
       ) : (
@@ -130,17 +99,12 @@ function AnswerView({ conversation, turn, isLast }: Props) {
         </>
       )}
       <ToolCalls conversation={conversation} turn={turn} isLast={isLast} />
-      {isRunning && answer && !hasText && <PromptProgress answer={answer} />}
+      {isRunning && answer && <Waiting answer={answer} hasText={hasText} />}
       <EndNote turn={turn} />
       {hasPanel && <DraftPanel turn={turn} passes={passes!} onOpen={setOpened} />}
       <footer>
         <Branches conversation={conversation} turn={turn} />
-        {!isRunning && (
-          <>
-            {turn.content && <IconButton icon="copy" label="Copy answer" onClick={() => void copy(turn.content)} />}
-            <IconButton icon="redo" label="Answer again" onClick={() => void regenerate(conversation, turn)} />
-          </>
-        )}
+        {!isRunning && <AnswerButtons conversation={conversation} turn={turn} />}
         {canBeProved(turn, passes) && (
           <button type="button" class="prove" onClick={() => setProving(true)}><Icon name="proof" />Prove it</button>
         )}
@@ -155,27 +119,25 @@ function AnswerView({ conversation, turn, isLast }: Props) {
   );
 }
 
+function AnswerButtons({ conversation, turn }: Omit<Props, "isLast">) {
+  const answerAgain = () => {
+    void regenerate(conversation, turn);
+    focusMessage();
+  };
+  return (
+    <>
+      {turn.content && <IconButton icon="copy" label="Copy answer" onClick={() => void copy(turn.content)} />}
+      <IconButton icon="redo" label="Answer again" onClick={answerAgain} />
+    </>
+  );
+}
+
 /** Why an answer ended, unless the model ended it. */
 function EndNote({ turn }: { turn: Turn }) {
   if (turn.state === "failed") return <p class="error" role="alert">{turn.error}</p>;
-  if (turn.state === "stopped") return <p class="end-note">Stopped.</p>;
+  if (turn.state === "stopped") return <p class="end-note">{turn.error || "Stopped."}</p>;
   if (turn.finish === "length") return <p class="end-note">The answer reached its greatest length.</p>;
   return null;
-}
-
-/** Chooses between several questions or answers in the same place. */
-function Branches({ conversation, turn }: { conversation: Conversation; turn: Turn }) {
-  const siblings = conversation.children(turn.parent);
-  if (siblings.length < 2) return null;
-  const at = siblings.indexOf(turn);
-  const go = (step: number) => void showBranch(conversation, siblings[at + step]!);
-  return (
-    <span class="branches">
-      <IconButton icon="left" label="Previous branch" disabled={at === 0} onClick={() => go(-1)} />
-      <span>{at + 1} / {siblings.length}</span>
-      <IconButton icon="right" label="Next branch" disabled={at === siblings.length - 1} onClick={() => go(1)} />
-    </span>
-  );
 }
 
 async function copy(text: string): Promise<void> {

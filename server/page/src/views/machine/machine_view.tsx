@@ -18,12 +18,15 @@ import { SlotsCard } from "./slots_card";
 import { ThroughputCard } from "./throughput_card";
 
 export function MachineView() {
-  const { state } = useCell(facts);
+  const known = useCell(facts);
   const model = useCell(chosen);
-  useEffect(() => (state === "ready" ? watch() : undefined), [state, model]);
+  const isReady = known.state === "ready";
+  const isAway = known.state === "waiting" && known.isAway;
+  const hasFigures = useCell(seen).state === "told"; // old ones are better than none
+  useEffect(() => (isReady ? watch() : undefined), [isReady, model]);
   return (
     <main class="machine" aria-label="This machine" tabIndex={0}>
-      {state === "ready" ? <Told /> : <Welcome />}
+      {isReady || (isAway && hasFigures) ? <Told /> : <Welcome />}
     </main>
   );
 }

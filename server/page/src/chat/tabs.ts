@@ -1,0 +1,19 @@
+// Tabs: the open tabs of this page share one database, and tell each other what they have written there.
+
+export interface Change {
+  /** The id of the conversation that was written. */
+  conversation: string;
+  isRemoved: boolean;
+}
+
+const channel = new BroadcastChannel("dflash-local");
+
+/** Tell the other tabs. */
+export function tellTabs(change: Change): void {
+  channel.postMessage(change);
+}
+
+/** Hear what the other tabs tell. */
+export function hearTabs(take: (change: Change) => void): void {
+  channel.onmessage = ({ data }: MessageEvent<Change>) => take(data);
+}

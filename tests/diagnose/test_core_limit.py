@@ -1,0 +1,66 @@
+"""How many cores a process may use, on made-up machines and in made-up containers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import pytest
+
+from dflash_local.machine import hardware
+
+
+@pytest.fixture
+def cores(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The files that tell about cores: a machine with 8 of them, each two logical ones (0 and 8, ...), without
+    limits."""
+    topology = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    files = {topology.format(core): f"{core % 8},{core % 8 + 8}" for core in range(16)}
+    monkeypatch.setattr(hardware, "_lines", lambda path: files.get(path, "").splitlines())
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    use_only(monkeypatch, range(16))
+    return files
+
+
+def use_only(monkeypatch: pytest.MonkeyPatch, cores: Iterable[int]) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(cores), raising=False)
+
+
+@pytest.mark.parametrize(
+    ("quota", "usable", "limit"),
+    [
+        ("max 100000", 16, None),
+        ("1600000 100000", 16, None),
+        ("1000000 100000", 10, 8),
+        ("200000 100000", 2, 2),
+        ("150000 100000", 2, 2),
+        ("10000 100000", 1, 1),
+    ],
+)
+def test_a_container_may_have_a_part_of_the_cores(
+    cores: dict[str, str], quota: str, usable: int, limit: int | None
+) -> None:
+    """In both versions of control groups. Without a limit, threads are as many as physical cores."""
+    cores["/proc/self/cgroup"] = "0::/box"
+    cores["/sys/fs/cgroup/box/cpu.max"] = quota
+    assert (hardware.usable_cores(), hardware.core_limit()) == (usable, limit)
+    del cores["/sys/fs/cgroup/box/cpu.max"]
+    share, period = quota.replace("max", "-1").split()
+    cores |= {"/sys/fs/cgroup/cpu/cpu.cfs_quota_us": share, "/sys/fs/cgroup/cpu/cpu.cfs_period_us": period}
+    assert (hardware.usable_cores(), hardware.core_limit()) == (usable, limit)
+
+
+@pytest.mark.parametrize(("allowed", "limit"), [(range(4), 4), ((0, 8), 1), ((0, 1, 8), 2), (range(16), None)])
+def test_an_affinity_leaves_physical_cores(
+    cores: dict[str, str], monkeypatch: pytest.MonkeyPatch, allowed: Iterable[int], limit: int | None
+) -> None:
+    use_only(monkeypatch, allowed)
+    assert hardware.core_limit() == limit
+
+
+def test_slow_cores_of_a_processor_get_no_threads(cores: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within limits, either: without, llama.cpp looks at that itself."""
+    cores["/sys/devices/cpu_core/cpus"] = "0-1,8-9"
+    assert hardware.core_limit() is None
+    use_only(monkeypatch, range(6))
+    assert hardware.core_limit() == 2
