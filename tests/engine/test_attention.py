@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def test_whole_model(pocket: dict[str, Path], cache: str) -> None:
 
 
 @pytest.mark.parametrize("flash", ["on", "off"])
-def test_a_failed_request_spoils_no_other(pocket: dict[str, Path], tmp_path: Path, flash: str) -> None:
+def test_a_failed_request_spoils_no_other(pocket: dict[str, Path], tmp_path: Path, flash: Literal["on", "off"]) -> None:
     """Its K and V stay in the slot's cells, beside those of the next request, whose mask hides them."""
     table = np.array(stored(read_header(pocket["target"])[1]["token_embd.weight"]))
     prompt, damaged = list(range(100, 125)), 1500

@@ -250,7 +250,15 @@ def test_refusals_name_the_keyword(engine: NativeEngine, schema: Schema, path: s
 
 B, I = {"type": "boolean"}, {"type": "integer", "minimum": 0, "maximum": 9}  # noqa: E741
 FREE = {"type": "object", "properties": {"*": B}, "required": ["*"], "additionalProperties": {"type": "null"}}
-OF_ALL_TYPES = [None, True, 1, 1.5, "a", [], {}]  # as the values of an enum; other values of these types are wrong
+OF_ALL_TYPES: list[Any] = [
+    None,
+    True,
+    1,
+    1.5,
+    "a",
+    [],
+    {},
+]  # as the values of an enum; other values of these types are wrong
 
 
 @pytest.mark.parametrize(

@@ -244,7 +244,7 @@ def test_a_split_model_is_told_by_all_its_parts(pocket: dict[str, Path], tmp_pat
 
 def test_a_model_whose_file_is_replaced_stays_what_was_loaded(pocket: dict[str, Path], tmp_path: Path) -> None:
     """By a download over it: slots belong to the model in memory, and can be saved even if its file is gone."""
-    path, options = tmp_path / "m.gguf", {"n_ctx": 256, "n_threads": 1, "warmup": False}
+    path, options = tmp_path / "m.gguf", dict[str, Any](n_ctx=256, n_threads=1, warmup=False)
     path.write_bytes(pocket["target"].read_bytes())
     with Engine(path, **options) as engine:
         say(engine, words(engine, 50), 5, id_slot=0)

@@ -188,7 +188,7 @@ DRAFT = [
         ("std::min(loss_, LIMIT - CREDIT);", "std::min(loss_, LIMIT);"),
         ("} else if (loss_ < 0.5 * LIMIT) {", "} else {"),
         ("compare(t, std::log(c.known / current->known));", "compare(t, std::log(c.known));"),
-        ("std::clamp(2 * backoff_, MIN_REST, MAX_REST);", "std::clamp(backoff_, MIN_REST, MAX_REST);"),
+        ("std::clamp(2 * length, MIN_REST, MAX_REST);", "std::clamp(length, MIN_REST, MAX_REST);"),
         tests=("native choice", "native controller"),
     ),
     *mutants_of(

@@ -584,11 +584,9 @@ def test_from_nothing(kind: str, settings: Make) -> None:
 def test_a_drafter_becomes_another_kind(kind: str, only: str | None, settings: Make, tmp_path: Path) -> None:
     """A DFlash drafter gets parts that are new, which learn; a run that is given again goes on with them."""
     asked = settings(kind=kind, only=only, hf=tmp_path / "folder", rate=1e-3, epochs=2.0)
-    notes: list[str] = []
-    watcher = Watcher()
-    watcher.note = notes.append  # type: ignore[method-assign]
-    result = train(asked, watcher)
-    assert any("becomes a D" in note and note.endswith("whose own parts are new") for note in notes)
+    listener = Listener()
+    result = train(asked, listener)
+    assert any("becomes a D" in note and note.endswith("whose own parts are new") for note in listener.notes)
     check_drafter(asked)
     assert result.history["kind"] == kind
     with Engine(asked.model, asked.output, n_ctx=512) as engine:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from dflash_local.cli.chat.attachment import Attachment, paths_of
 from dflash_local.cli.chat.backends import Backend, Message
-from dflash_local.cli.chat.reply import Reply
+from dflash_local.cli.chat.shown_answer import ShownAnswer
 from dflash_local.cli.chat.typed_text import enable_line_editing, texts
 from dflash_local.cli.terminal.answer_view import AnswerView
 from dflash_local.cli.terminal.notes import aside, error_text
@@ -123,7 +123,7 @@ class Chat:
     def answer(self, text: str) -> int:
         """Stream one answer. Returns 0, or 1 if it failed."""
         messages = [*self.messages, self.question(text)]
-        reply = Reply(self.view())
+        reply = ShownAnswer(self.view())
         status, ended = 0, ""
         try:
             self.stream(messages, reply)
@@ -144,7 +144,7 @@ class Chat:
         self.attached = []
         return status
 
-    def stream(self, messages: list[Message], reply: Reply) -> None:
+    def stream(self, messages: list[Message], reply: ShownAnswer) -> None:
         """Ask for the answer to these messages, and add it to `reply` as it comes."""
         system = [{"role": "system", "content": self.system}] if self.system else []
         asked = self.settings | ({"return_drafts": True} if self.shows_drafts else {})

@@ -1,4 +1,4 @@
-"""Reply: an answer of a chat as far as it has come."""
+"""ShownAnswer: an answer of a chat as far as it has come."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dflash_local.cli.terminal.answer_view import AnswerView
 
 
 @dataclass
-class Reply:
+class ShownAnswer:
     """An answer that `view` shows while it grows."""
 
     view: AnswerView
