@@ -15,7 +15,7 @@ _LARGE = 1 << 20  # bytes
 
 def collect_rarely() -> None:
     """While a program starts: nearly all that its imports make stays, and looking for garbage in it again and again
-    takes as long as a third of them. `keep_all` ends this."""
+    takes as long as a third of them. `keep_all` and `collect_as_usual` end this."""
     gc.set_threshold(_RARELY)
 
 
@@ -23,6 +23,11 @@ def keep_all() -> None:
     """What exists by now stays: no collection, which holds the GIL, should walk through it again. Later objects are
     collected as Python does by default."""
     gc.freeze()
+    collect_as_usual()
+
+
+def collect_as_usual() -> None:
+    """As Python does by default."""
     gc.set_threshold(*_DEFAULT)
 
 

@@ -201,7 +201,11 @@ class Scheduler:
             return
         timer = threading.Timer(_LAST_WORDS, self.native.hang_up)
         timer.daemon = True
-        timer.start()
+        try:
+            timer.start()
+        except RuntimeError:  # no thread starts any more while the interpreter exits
+            self._thread.join(_LAST_WORDS)
+            self.native.hang_up()
         try:
             yield
         finally:

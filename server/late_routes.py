@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from dflash_local.process_memory import collect_rarely, keep_all
+from dflash_local.process_memory import collect_as_usual, collect_rarely, keep_all
 
+log = logging.getLogger(__name__)
+
+PATIENCE = 60.0  # seconds for which a busy server is waited for
 PAUSE = 1.0  # seconds after the start, which belong to the first answers, and between two looks whether some run
 _SEEN = "dflash.routes_seen"  # in a scope: how many routes have refused the request
 
@@ -48,20 +53,28 @@ class LateRoutes:
             self._add_next(len(self._router.routes))
 
     async def load_in_pauses(self, is_busy: Callable[[], bool]) -> None:
-        """Add all groups before a request has to wait for them, but while others would have to wait for an import."""
+        """Add all groups before a request has to wait for them, but not while others would have to wait for an import,
+        unless there is no end of these."""
         await asyncio.sleep(PAUSE)
-        while self._groups:
-            if is_busy():
-                await asyncio.sleep(PAUSE)
-            else:
-                await asyncio.to_thread(self._add_in_pause)
+        latest = time.monotonic() + PATIENCE
+        try:
+            while self._groups:
+                if is_busy() and time.monotonic() < latest:
+                    await asyncio.sleep(PAUSE)
+                else:
+                    await asyncio.to_thread(self._add_in_pause)
+        except Exception:
+            log.exception("some endpoints could not be added")
 
     def _add_in_pause(self) -> None:
         collect_rarely()
         try:
             self._add_next(len(self._router.routes))
         finally:
-            keep_all()
+            if self._groups:
+                collect_as_usual()
+            else:
+                keep_all()
 
     def _add_next(self, seen: int) -> None:
         """Add a group, unless another thread has done so since there were `seen` routes."""

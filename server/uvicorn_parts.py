@@ -4,6 +4,7 @@ which takes as long as everything else in it."""
 from __future__ import annotations
 
 import sys
+import threading
 from importlib.util import find_spec, module_from_spec
 from typing import Any
 
@@ -15,12 +16,21 @@ def run_when_asked(name: str) -> None:
     spec = find_spec(name)
     assert spec is not None and spec.loader is not None
     package, run = module_from_spec(spec), spec.loader.exec_module
+    lock = threading.RLock()
+    running: list[bool] = []
 
     def missing(attribute: str) -> Any:
-        if "__getattr__" in vars(package):
-            del package.__getattr__
-            run(package)
-        return getattr(package, attribute)
+        with lock:  # others wait, as for any import
+            if "__getattr__" in vars(package) and not running:
+                running.append(True)
+                try:
+                    run(package)
+                    del package.__getattr__
+                finally:
+                    running.clear()
+        if attribute in vars(package):
+            return vars(package)[attribute]
+        raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
 
     package.__getattr__ = missing  # type: ignore[method-assign]  # of a module: PEP 562
     sys.modules[name] = package

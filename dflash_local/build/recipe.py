@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import platform
@@ -232,7 +233,7 @@ def _host_compiler(language: str, backend: str) -> str:
     if sys.platform == "win32":
         return _windows_compiler(os.environ.get(variable), names[1:], backend)
     # The compiler may have a launcher before it (ccache) and options behind it (-m64).
-    override = [word for word in _words(variable) if not word.startswith("-")][-1:]
+    override = [*itertools.takewhile(lambda word: not word.startswith("-"), _words(variable))][-1:]
     if found := next((path for name in (override or names) if (path := shutil.which(name))), None):
         return found
     tried = f"{variable}={override[0]}" if override else ", ".join(names)

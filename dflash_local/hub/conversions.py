@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from dflash_local.hub.cache import HubFile
 from dflash_local.hub.drafter_folder import Note, drafter_folder, write_once
 from dflash_local.native import quantize_rows
 
+_REST = 30 * 86400.0  # seconds without use; a server of another version may load its drafter again
 # Modules of the converter that no conversion of a checkpoint imports: they read GGUFs.
 _FOR_GGUFS = ("dialects.py", "gguf_glance.py", "published_taps.py", "relabel.py", "requantize.py")
 
@@ -44,18 +46,18 @@ def _last_use(path: Path) -> float:
 def choose(path: Path, file: HubFile, target: Target) -> None:
     """Make a kept conversion the one that `kept` finds without a type. Raises HubError."""
     try:
-        if kept(file, target) != path:
-            os.utime(path)
+        os.utime(path)
     except OSError as error:
-        raise cache_space.failed(path.parent, error, variable=cache_space.OWN_CACHE) from None
+        if kept(file, target) != path:  # a cache that can only be read keeps its order
+            raise cache_space.failed(path.parent, error, variable=cache_space.OWN_CACHE) from None
 
 
 def convert(
     checkpoint: Path, file: HubFile, target: Target, outtype: str, note: Note, progress: Progress | None = None
 ) -> Path:
     """Convert the checkpoint in the folder `checkpoint` for `target`, unless another process has done so meanwhile.
-    `note` is told of its oddities. What other versions of the converter made of it is removed. Raises ConvertError, or
-    HubError if the folder of conversions cannot be used."""
+    `note` is told of its oddities. What other versions of the converter made of it is removed a month after its last
+    use. Raises ConvertError, or HubError if the folder of conversions cannot be used."""
     path = drafter_folder() / f"{_inputs(file, target)}-{_converter_hash()}-{outtype}.gguf"
 
     def write() -> None:
@@ -75,7 +77,7 @@ def _remove_outdated(folder: Path, inputs: str) -> None:
     """Remove conversions by other versions of the converter, which this one never finds."""
     current = f"{inputs}-{_converter_hash()}-"
     for path in folder.glob(f"{inputs}-*.gguf"):
-        if not path.name.startswith(current):
+        if not path.name.startswith(current) and time.time() - _last_use(path) > _REST:
             with suppress(OSError):  # Windows removes no file that is in use
                 path.unlink()
 

@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dflash_local.machine import windows_memory
@@ -200,14 +200,15 @@ def _swap_of_both(folder: str, name: str) -> int | None:
 
 
 def _container_folders(controller: str = "memory") -> Iterator[str]:
-    """The folders of this process' control groups and, as seen inside containers, the top. Both versions."""
+    """The folders of this process' control groups and of those around them; the top is what a container sees. Both
+    versions."""
     yield from ("/sys/fs/cgroup", f"/sys/fs/cgroup/{controller}")
     for line in _lines("/proc/self/cgroup"):
         _, controllers, group = line.split(":", 2)
-        if not controllers:
-            yield f"/sys/fs/cgroup{group}"
-        elif controller in controllers.split(","):
-            yield f"/sys/fs/cgroup/{controller}{group}"
+        if controllers and controller not in controllers.split(","):
+            continue
+        top = f"/sys/fs/cgroup/{controller}" if controllers else "/sys/fs/cgroup"
+        yield from (f"{top}{folder}" for folder in (group, *map(str, PurePosixPath(group).parents)) if folder != "/")
 
 
 def _number(path: str) -> int:

@@ -188,13 +188,13 @@ class Fit:
             (loss / self._n_parts).backward()
             entropy, chain = entropy + e / self._n_parts, chain + c / self._n_parts
             self.n_batches += 1
-        nn.utils.clip_grad_norm_(self._parameters, _CLIP)
+        norm = float(nn.utils.clip_grad_norm_(self._parameters, _CLIP))
+        if not (math.isfinite(entropy) and math.isfinite(norm)):
+            raise DFlashError(
+                f"the loss is not a number after {self.step + 1} steps", hint="begin the fit anew with a lower --rate"
+            )
         self._optimizer.step()
         self.step += 1
-        if not math.isfinite(entropy):
-            raise DFlashError(
-                f"the loss is not a number after {self.step} steps", hint="begin the fit anew with a lower --rate"
-            )
         self._since.append((entropy, chain))
 
     def count(self, seconds: float) -> None:

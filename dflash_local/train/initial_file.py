@@ -7,6 +7,7 @@ from typing import Any
 
 from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.convert.target import Target
+from dflash_local.errors import RequestError
 from dflash_local.train.drafter_file import DrafterFile, new_settings, spread_taps
 from dflash_local.train.mtp_file import MtpFile
 from dflash_local.train.train_settings import TrainSettings
@@ -27,6 +28,12 @@ def initial_file(settings: TrainSettings, target: Target, work: Path) -> Drafter
     if n_ff is not None and n_ff < file.config.n_ff:
         file = file.narrowed(n_ff, target)
     if file.kind == "dflash" and settings.kind in ("dflash2", "dspark"):
+        if settings.only in ("fc", "lora"):
+            raise RequestError(
+                f"--only {settings.only} does not train the new parts of --kind {settings.kind}",
+                param="--only",
+                hint="--only heads trains them alone; without --only all is trained",
+            )
         file = file.grown(settings.kind, target, settings.seed)
     return file
 

@@ -33,7 +33,8 @@ double cost_curve::most(int32_t rows, bool only_seen) const {
     double           ms    = INFINITY;
     for (const auto & [other, p] : points_) {
         if (bounded_ && other != rows && (p.n_seen > 0 || !only_seen)) {
-            ms = std::min(ms, value(p) * (other > rows ? WIDER : (rows + other - 1) / other));
+            const int32_t n_passes = (rows + other - 1) / other;
+            ms                     = std::min(ms, value(p) * (other > rows ? WIDER : n_passes));
         }
     }
     return ms;
@@ -63,10 +64,14 @@ void cost_curve::observe(int32_t rows, double cells, double ms) {
     }
     // On a busy machine cells look expensive, but they never explain a whole pass.
     const double rate = std::max(RATE, 1.0 / (MEASURED + seen.n_seen + 1));
-    // What was not believed does not count against what it turns out to be.
-    const double measured = seen.n_seen > 0 ? seen.measured : std::min(seen.measured, old / trend_);
-    seen = { measured, std::max(0.1 * ms, old + rate * (ms - per_cell_ * cells - old)), seen.n_seen + 1 };
-    trend_ += RATE * (std::min(1.0, seen.ms / seen.measured) - trend_);
+    if (seen.n_seen == 0) {
+        seen.is_doubted = seen.measured * trend_ > seen.most;
+    }
+    seen.ms = std::max(0.1 * ms, old + rate * (ms - per_cell_ * cells - old));
+    ++seen.n_seen;
+    if (!seen.is_doubted) {
+        trend_ += RATE * (std::min(1.0, seen.ms / seen.measured) - trend_);
+    }
     bound_unseen();
 }
 

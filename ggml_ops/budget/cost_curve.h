@@ -48,8 +48,9 @@ class cost_curve {
   private:
     struct point {
         double  measured, ms;
-        int32_t n_seen;            // passes of this width that have run
-        double  most = INFINITY;   // while none has: what the seen points allow
+        int32_t n_seen;                  // passes of this width that have run
+        double  most       = INFINITY;   // while none has: what the seen points allow
+        bool    is_doubted = false;      // they allowed less than was measured: it says nothing of the trend
     };
 
     point  first_point(int32_t rows, double ms) const;

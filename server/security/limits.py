@@ -18,7 +18,7 @@ class Limits:
         connections: open at once. One more closes the one that has been longest without a request.
         body: bytes of one body.
         bodies: bytes of all bodies that are being read or have not been turned into tokens yet. How much more memory
-            they take once they are parsed is bounded in fields/body.py.
+            one of them takes once it is parsed is bounded in fields/body.py.
         free_body: bytes of each body that do not count among them, so that large ones do not lock out small ones.
     """
 

@@ -131,7 +131,7 @@ def test_cuda_without_a_gpu_wants_the_architecture(
     assert "-DCMAKE_CUDA_ARCHITECTURES=90" in make_recipe(world.source, "cuda").flags
 
 
-@pytest.mark.parametrize("words", ["{}", "ccache {}", "{} -m64", "ccache {} -m64 -pipe"])
+@pytest.mark.parametrize("words", ["{}", "ccache {}", "{} -m64", "{} -isystem /opt", "ccache {} -m64 -pipe"])
 def test_a_compiler_with_a_launcher_or_options(world: World, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
     compiler = world.tool("mycc")
     monkeypatch.setenv("CC", words.format(compiler))

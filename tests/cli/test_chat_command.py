@@ -154,11 +154,13 @@ def test_ctrl_c_ends_a_chat_that_nobody_types(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_lines_that_belong_together_are_no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But /system takes several; what is pasted comes with its line feeds."""
-    pasted = iter(["/* one\n/reset\n*/\n", "/system be brief\nand kind", "/reset\n", "two"])
+    """But /system and /set take several; what is pasted comes with its line feeds."""
+    breakers = '/set dry_sequence_breakers ["a",\n"b"]'
+    pasted = iter(["/* one\n/reset\n*/\n", "/system be brief\nand kind", breakers, "/reset\n", "two"])
     monkeypatch.setattr("builtins.input", lambda *_: next(pasted, None) or eof())
     echo, _ = talk(monkeypatch, "")
     system = {"role": "system", "content": "be brief\nand kind"}
+    assert echo.asked[1][1]["dry_sequence_breakers"] == ["a", "b"]
     assert [messages for messages, _ in echo.asked] == [
         [{"role": "user", "content": "/* one\n/reset\n*/"}],
         [system, {"role": "user", "content": "two"}],
@@ -390,6 +392,15 @@ def questions(native: FakeNative) -> list[str]:
     return [bytes([*one["tokens"]]).decode().rpartition("user: ")[2].rpartition("\n")[0] for one in native.submitted]
 
 
+def marks_pastes() -> bool:
+    """Whether Python has the terminal mark what is pasted."""
+    with suppress(ImportError):
+        import readline
+
+        return "libedit" not in (readline.__doc__ or "")
+    return False
+
+
 @pytest.mark.parametrize("into_file", [False, True])
 def test_what_is_pasted_is_one_message(into_file: bool, tmp_path: Path) -> None:
     """Marked as a paste by the terminal, or, where Python does not look at that, as lines that come at once."""
@@ -405,7 +416,8 @@ def test_what_is_pasted_is_one_message(into_file: bool, tmp_path: Path) -> None:
         )  # fmt: skip
         stack.callback(process.kill)
         terminal.until("\n>")
-        terminal.type(pasted + "\n" if into_file else f"\x1b[200~{pasted}\x1b[201~\r")
+        is_marked = not into_file and marks_pastes()
+        terminal.type(f"\x1b[200~{pasted}\x1b[201~\r" if is_marked else pasted + "\n")
         terminal.until("tok/s")
         terminal.type("/exit\r")
         assert process.wait(60) == 0

@@ -50,6 +50,14 @@ def test_a_container_may_have_a_part_of_the_cores(
     assert (hardware.usable_cores(), hardware.core_limit()) == (usable, limit)
 
 
+def test_a_group_around_may_have_the_limit(cores: dict[str, str]) -> None:
+    """As that of a slice of systemd's."""
+    cores["/proc/self/cgroup"] = "0::/user.slice/box.service"
+    cores["/sys/fs/cgroup/user.slice/box.service/cpu.max"] = "max 100000"
+    cores["/sys/fs/cgroup/user.slice/cpu.max"] = "300000 100000"
+    assert (hardware.usable_cores(), hardware.core_limit()) == (3, 3)
+
+
 @pytest.mark.parametrize(("allowed", "limit"), [(range(4), 4), ((0, 8), 1), ((0, 1, 8), 2), (range(16), None)])
 def test_an_affinity_leaves_physical_cores(
     cores: dict[str, str], monkeypatch: pytest.MonkeyPatch, allowed: Iterable[int], limit: int | None

@@ -221,23 +221,27 @@ def test_a_conversion_that_another_process_makes(
 def test_another_version_of_the_converter_replaces_what_was_made(
     endpoint: StandIn, target: bytes, checkpoint: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In its type. What it would never find again does not stay."""
+    """In its type. What it would never find again does not stay for ever."""
     for outtype in ("f16", "q8_0"):
         assert main(["pull", TARGET, "-hfd", DRAFTER, "--outtype", outtype]) == 0
     other = tmp_path / "own" / "drafters" / "lab--Other@cccccccccccc-0-0-f16.gguf"
     other.write_bytes(b"of another checkpoint")
+    lately, long_ago = sorted(other.parent.glob("lab--Pocket*-f16.gguf")), sorted(other.parent.glob("*-q8_0.gguf"))
+    for path in (other, *long_ago):
+        os.utime(path, (1e9 + 1, 1e9 + 1))
+    assert len(lately) == len(long_ago) == 1
     monkeypatch.setattr(conversions, "_converter_hash", lambda: "0" * 8)
     drafter = taken("-hf", TARGET, "-hfd", DRAFTER)[1]
-    assert drafter and drafter.endswith("-00000000-q8_0.gguf")
-    assert set(other.parent.glob("*.gguf")) == {Path(drafter), other}
+    assert drafter and drafter.endswith("-00000000-f16.gguf")
+    assert set(other.parent.glob("*.gguf")) == {Path(drafter), other, *lately}
 
 
 def test_the_converters_hash_is_of_what_a_conversion_runs() -> None:
     """A change of what reads GGUFs makes no conversion again."""
     code = "import sys, dflash_local.convert.conversion\n"
-    code += "print(*(module.__file__ for name, module in sys.modules.items() if 'dflash_local.convert' in name))"
+    code += "print(*(m.__file__ for name, m in sys.modules.items() if 'dflash_local.convert' in name), sep='\\n')"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert set(map(Path, out.split())) == set(conversions.converter_files())
+    assert set(map(Path, out.splitlines())) == set(conversions.converter_files())
 
 
 @pytest.mark.parametrize(("code", "hint"), [(errno.ENOSPC, "free some"), (errno.EACCES, "check its rights")])

@@ -96,6 +96,7 @@ def served(shared: Served) -> Iterator[Served]:
     yield shared
     shared.pace.free()
     shared.native.asked.clear()
+    shared.native.cancelled.clear()
 
 
 @dataclass

@@ -147,3 +147,13 @@ class ChatNative(DraftedNative):
         state = self._slots[slot]
         if state.plain and self.plain_script:
             state.passes = [[token] for tokens in self.plain_script for token in tokens]
+
+
+# For a page: the texts of all turns that it keeps.
+KEPT = """new Promise((resolve) => {
+  const asked = indexedDB.open("dflash-local");
+  asked.onsuccess = () => {
+    const turns = asked.result.transaction("turns").objectStore("turns").getAll();
+    turns.onsuccess = () => (asked.result.close(), resolve(turns.result.map(({ content }) => content).join()));
+  };
+})"""

@@ -14,7 +14,7 @@ from dflash_local.sampling import SamplingParams
 from dflash_local.server.recordings.recorder import Recorder
 from dflash_local.server.settings import Settings
 from tests.page.conftest import OpenTab, Served, Tab, faults, serve
-from tests.page.scripts import COUNT, RICH, TRICKY
+from tests.page.scripts import COUNT, KEPT, RICH, TRICKY
 from tests.patience import wait_until
 from tests.server.test_router import model, routing
 
@@ -514,15 +514,6 @@ def test_a_reload_after_the_end_finds_the_end(tab: Tab, served: Served) -> None:
     wait_until(lambda: not any(slot["is_processing"] for slot in served.live.engine.slots()))
     tab.page.goto(served.url)
     assert tab.done() == COUNT
-
-
-KEPT = """new Promise((resolve) => {
-  const asked = indexedDB.open("dflash-local");
-  asked.onsuccess = () => {
-    const turns = asked.result.transaction("turns").objectStore("turns").getAll();
-    turns.onsuccess = () => (asked.result.close(), resolve(turns.result.map(({ content }) => content).join()));
-  };
-})"""
 
 
 def test_an_answer_that_is_no_longer_kept_says_so(tab: Tab, served: Served) -> None:

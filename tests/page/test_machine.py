@@ -229,7 +229,6 @@ def test_a_server_that_is_gone(open_tab: OpenTab) -> None:
     expect(tab.page.get_by_role("alert")).to_contain_text("The server does not answer")
     expect(tab.page.locator(".absence")).to_contain_text("The server is away.")
     expect(card(tab, "slots")).to_be_visible()
-    expect(card(tab, "slots")).to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -10,8 +10,11 @@ from playwright.sync_api import expect
 
 from dflash_local.server.recordings.recorder import Recorder
 from tests.page.conftest import OpenTab, Served, Tab
-from tests.page.scripts import COUNT
+from tests.page.scripts import COUNT, KEPT
 from tests.patience import wait_until
+
+# A tab that hears nothing, as one that the browser froze.
+DEAF = "Object.defineProperty(BroadcastChannel.prototype, 'onmessage', { set() {} });"
 
 
 def another(tab: Tab, url: str, *, init: str = "") -> Tab:
@@ -44,9 +47,13 @@ def heading(tab: Tab) -> Any:
     return tab.page.locator(".head h1")
 
 
-def forget_streams(served: Served) -> None:
+def recordings_of(served: Served) -> Any:
     middleware: list[Any] = [*served.live.app.user_middleware]
-    next(one for one in middleware if one.cls is Recorder).kwargs["recordings"]._kept.clear()
+    return next(one for one in middleware if one.cls is Recorder).kwargs["recordings"]
+
+
+def forget_streams(served: Served) -> None:
+    recordings_of(served)._kept.clear()
 
 
 # ---- answers ----
@@ -70,6 +77,7 @@ def test_a_tab_that_was_cut_off_keeps_the_answer_of_another(tab: Tab, served: Se
     other = another(tab, served.url)
     other.expected = ("ERR_FAILED", "404")
     other.sees("1 2 3")
+    wait_until(lambda: "1 2 3" in str(other.page.evaluate(KEPT)))
     other.page.route("**/v1/stream*", lambda route: route.abort())
     other.page.reload()
     other.sees("1 2 3")
@@ -77,6 +85,7 @@ def test_a_tab_that_was_cut_off_keeps_the_answer_of_another(tab: Tab, served: Se
     assert tab.done() == COUNT
     forget_streams(served)
     other.page.unroute("**/v1/stream*")
+    expect(other.answers()).to_have_class("turn answer done")
     assert other.done() == COUNT
     for one in (tab, other):
         one.page.reload()
@@ -111,28 +120,24 @@ def test_a_conversation_goes_on_in_another_tab(tab: Tab, served: Served) -> None
     other.check()
 
 
-def test_questions_of_two_tabs_at_once_are_branches(tab: Tab, served: Served) -> None:
+def test_questions_of_two_tabs_at_once_are_branches(open_tab: OpenTab, served: Served) -> None:
+    tab = open_tab(served.url, init=DEAF)  # neither hears of the other in time
     tab.ask("one")
     tab.done()
-    other = another(tab, served.url)
+    other = another(tab, served.url, init=DEAF)
     other.done()
     for one, text in ((tab, "left"), (other, "right")):
-        one.page.fill("#message", text)
-    for one in (tab, other):  # both within a few milliseconds
-        one.page.evaluate("setTimeout(() => document.querySelector('.composer').requestSubmit(), 300)")
+        one.ask(text)
     for one, text in ((tab, "left"), (other, "right")):
         one.sees(f"You said: {text}")
-        expect(one.page.locator(".question .branches")).to_contain_text(re.compile(r"\d / 2"))
+        one.done(2)
+    for one in (tab, other):
         one.page.reload()
         expect(one.page.locator(".question .branches")).to_contain_text(re.compile(r"\d / 2"))
     other.check()
 
 
 # ---- conversations ----
-
-
-# A tab that hears nothing, as one that the browser froze.
-DEAF = "Object.defineProperty(BroadcastChannel.prototype, 'onmessage', { set() {} });"
 
 
 @pytest.mark.parametrize("init", ["", DEAF], ids=["hearing", "deaf"])
@@ -172,14 +177,15 @@ def test_a_question_in_one_tab_keeps_the_title_of_another(tab: Tab, served: Serv
 
 
 def test_a_removal_ends_the_answer_in_another_tab(tab: Tab, served: Served) -> None:
+    forget_streams(served)
     other = another(tab, served.url)
     count_to_three(other, served)
     tab.page.locator(".conversations li").hover()
     tab.button("Remove count").click()
     expect(other.page.locator(".welcome h1")).to_be_visible()
+    wait_until(lambda: not recordings_of(served)._kept)
     served.pace.free()
-    wait_until(lambda: not any(slot["is_processing"] for slot in served.live.engine.slots()))
-    assert served.native.cancelled
+    wait_until(lambda: bool(served.native.cancelled))
     for one in (tab, other):
         expect(one.page.locator(".conversations li")).to_have_count(0)
     tab.button("Undo").click()

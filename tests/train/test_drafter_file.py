@@ -100,7 +100,8 @@ def test_units_that_write_nothing_are_cut_first(name: str, pocket: dict[str, Pat
 
 @pytest.mark.parametrize("kind", ["dflash2", "dspark"])
 def test_a_drafter_grows(kind: str, pocket: dict[str, Path], tmp_path: Path) -> None:
-    """A DFlash drafter with the new parts of another kind loads, in the authors' form, too, and drafts what it did."""
+    """A DFlash drafter with the new parts of another kind loads, in the authors' form, too; its hidden states and the
+    answers are what they were."""
     target = Target.read(pocket["target"])
     file = DrafterFile.read(pocket["dflash-small"], target, tmp_path)
     grown = file.grown(kind, target, 1)

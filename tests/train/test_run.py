@@ -618,6 +618,9 @@ def test_a_drafter_becomes_narrower(settings: Make, tmp_path: Path) -> None:
 def test_disagreeing_flags(settings: Make, pocket: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="--layers 4 disagrees"):
         train(settings(layers=4), Watcher())
+    for only in ("fc", "lora"):
+        with pytest.raises(RequestError, match=f"--only {only} does not train the new parts of --kind dspark"):
+            train(settings(kind="dspark", only=only), Watcher())
     with pytest.raises(RequestError, match="--feed-forward 8192 disagrees"):
         train(settings(feed_forward=8192), Watcher())
     with pytest.raises(RequestError, match="is the drafter to go on from"):

@@ -214,11 +214,11 @@ HELP: str = "\n".join(f"{f'{name} {command.argument}':<18}{command.help}" for na
 
 
 def is_command(text: str) -> bool:
-    """Whether a text is no message. One of several lines is a command only if that takes text: a pasted program or path
+    """Whether a text is no message. One of several lines is a command only if that takes them: a pasted program or path
     may begin with / too."""
     command, _ = split(text)
-    takes_text = command in COMMANDS and COMMANDS[command].argument == "TEXT"
-    return command.startswith("/") and (takes_text or "\n" not in text)
+    takes_lines = command in COMMANDS and COMMANDS[command].argument in ("TEXT", "NAME VALUE")
+    return command.startswith("/") and (takes_lines or "\n" not in text)
 
 
 def split(text: str) -> tuple[str, str]:

@@ -47,7 +47,8 @@ class ChatFlags(ModelFlags, SamplingFlags):
         user."""
         if "api_key" in self.typed or not self.api_key:
             return self.api_key
-        keys = () if "@" in (self.url or "") else self.api_key.split(",")
+        authority = (self.url or "").partition("://")[2].partition("/")[0]
+        keys = () if "@" in authority else self.api_key.split(",")
         return next(filter(None, map(str.strip, keys)), None)
 
     def question(self) -> str | None:

@@ -63,6 +63,16 @@ ISA_INLINE bool all_finite(const float * x, int64_t n) {
     return simd::reduce_add(zero) == 0.0f;
 }
 
+// Scores of which none is visible are minus infinities; the largest of several forgets a NaN.
+ISA_INLINE bool has_nan(const float * x, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+        if (x[i] != x[i]) {
+            return true;
+        }
+    }
+    return false;
+}
+
 // A block of V, either copied as floats or as halves in the cache, with the next block prefetched.
 struct v_copied {
     using type                       = float;

@@ -65,7 +65,7 @@ ISA_FUNCTION void softmax(const float * x, float * out, int64_t n, float scale, 
     }
     float top = simd::reduce_max(maximum);
     top       = sink > top ? sink : top;
-    if (top == -INFINITY) {   // no visible cell
+    if (top == -INFINITY && !has_nan(out, whole) && !has_nan(last, simd::W)) {   // no visible cell
         std::memset(out, 0, n * sizeof(float));
         return;
     }

@@ -170,7 +170,7 @@ ISA_INLINE void compute_weights(flash_attention_task & t, int64_t i) {
     float                        top    = simd::reduce_max(t.maximum[i]);
     const float                  sink   = args.sinks ? args.sinks[t.head_of(i)] : -INFINITY;
     top                                 = sink > top ? sink : top;
-    if (top == -INFINITY) {   // no visible cell
+    if (top == -INFINITY && !has_nan(scores, t.n_score_blocks * BLOCK)) {   // no visible cell
         std::memset(scores, 0, t.n_score_blocks * BLOCK * sizeof(float));
         t.scale[i] = 0.0f;
         return;

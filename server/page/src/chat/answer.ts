@@ -8,7 +8,7 @@ import { pause } from "../pause";
 import type { ChatCompletionChunk, Delta, DraftingAnswer, ErrorAnswer, ProgressAnswer } from "../server/answers";
 import { eventsOf } from "../server/events";
 import { learnFacts } from "../server/facts";
-import { post, Refusal, request } from "../server/requests";
+import { isPassing, post, Refusal, request } from "../server/requests";
 import type { ToolCall, Turn } from "./turn";
 
 type Event = Partial<ChatCompletionChunk & ErrorAnswer>;
@@ -43,6 +43,8 @@ export class Answer {
   #abort = new AbortController();
   #stopped = new Promise<void>((resolve) => this.#abort.signal.addEventListener("abort", () => resolve()));
   #savedAt = 0;
+  /** The timer of the next save; 0: there is nothing to save. */
+  #saver = 0;
   #thinksSince = 0;
   #isTold = true;
 
@@ -62,9 +64,10 @@ export class Answer {
     });
   }
 
-  /** Go on reading a stream that was asked for before. */
-  async resume(): Promise<void> {
-    await this.#run(this.#again, null);
+  /** Go on reading a stream that was asked for before, or, if it `mayCome`, that another tab may not have asked for
+   * yet: then the turn is left as it is. */
+  async resume(mayCome: boolean): Promise<void> {
+    await this.#run(this.#again, null, mayCome);
   }
 
   /** End it; what was written stays. */
@@ -77,7 +80,7 @@ export class Answer {
 
   /** Read to the end, however often the connection is lost; a server that no longer keeps the stream ends it.
    * `askAgain` asks one that has nothing of it, and may never have been asked. */
-  async #run(open: Open, askAgain: Open | null): Promise<void> {
+  async #run(open: Open, askAgain: Open | null, mayCome = false): Promise<void> {
     for (let tries = 0, asks = 1; this.turn.state === "running"; ) {
       const before = this.turn.offset;
       const error = await this.#try(open);
@@ -87,6 +90,7 @@ export class Answer {
         asks += 1;
         continue;
       }
+      if (error instanceof Gone && !this.turn.offset && mayCome) return;
       if (error && !isPassing(error)) return this.#fail(error);
       if (this.turn.offset > before) tries = 0;
       const seconds = error instanceof Refusal && error.retryAfter;
@@ -106,6 +110,7 @@ export class Answer {
   }
 
   async #wait(seconds: number): Promise<void> {
+    this.saveRest();
     this.isWaiting = true;
     this.changes.value += 1;
     await Promise.race([pause(1000 * seconds), this.#stopped]);
@@ -187,7 +192,7 @@ export class Answer {
   #end(state: Turn["state"]): void {
     this.turn.state = state;
     this.progress = null;
-    this.save();
+    this.#saveNow();
     this.changes.value += 1;
   }
 
@@ -204,13 +209,20 @@ export class Answer {
   }
 
   #saveNowAndThen(): void {
-    if (Date.now() - this.#savedAt < SAVE_MS) return;
+    const wait = this.#savedAt + SAVE_MS - Date.now();
+    if (wait <= 0) this.#saveNow();
+    else this.#saver ||= window.setTimeout(() => this.saveRest(), wait);
+  }
+
+  /** Save what came since the last save: it may be long until more comes. */
+  saveRest(): void {
+    if (this.#saver && this.turn.state === "running") this.#saveNow();
+  }
+
+  #saveNow(): void {
+    clearTimeout(this.#saver);
+    this.#saver = 0;
     this.#savedAt = Date.now();
     this.save();
   }
-}
-
-/** Whether a retry makes sense: after a lost connection, or where the server itself asks for one. */
-function isPassing(error: unknown): boolean {
-  return error instanceof TypeError || (error instanceof Refusal && error.retryAfter !== null);
 }

@@ -61,6 +61,12 @@ export function runningIn(conversation: Conversation | null): Answer | null {
   return (leaf && running.value.get(leaf)) || null;
 }
 
+/** Whether the shown path ends with an answer that is being written, if only in another tab. */
+export function isAnswering(conversation: Conversation | null): boolean {
+  const leaf = conversation?.record.leaf;
+  return !!leaf && conversation.turns.get(leaf)?.state === "running";
+}
+
 export async function remove(conversation: Conversation): Promise<void> {
   const removed = library.remove(conversation); // first: an answer that ends now is not kept again
   stopAll(conversation);
@@ -77,11 +83,18 @@ function stopAll(conversation: Conversation): void {
 
 const isWritten = (turn: Turn) => running.value.has(turn.id);
 
+/** Conversations that other tabs have written while nobody looked at this one. */
+const missed = new Set<string>();
+
 /** Follow what another tab has done. */
 async function follow({ conversation: id, isRemoved }: Change): Promise<void> {
+  if (!isRemoved && document.hidden) {
+    missed.add(id);
+    return;
+  }
   if (!isRemoved) {
     await refresh(id);
-    readAlong();
+    readAlong(true);
     return;
   }
   const removed = library.get(id);
@@ -95,12 +108,25 @@ function refresh(id: string): Promise<void> {
   return library.refresh(id, isWritten).catch(() => undefined);
 }
 
-/** Read the shown answer that another tab has asked for, too, if its stream has begun and somebody looks. */
-function readAlong(): void {
+/** Catch up when somebody looks again; until then the page may end without a word. */
+async function onVisibility(): Promise<void> {
+  if (document.hidden) {
+    running.value.forEach((answer) => answer.saveRest());
+    return;
+  }
+  const written = [...missed];
+  missed.clear();
+  await Promise.all(written.map(refresh));
+  readAlong();
+}
+
+/** Read the shown answer that another tab has asked for, too, if somebody looks. Its first change comes before the
+ * request: `hasBegun` waits for the stream. */
+function readAlong(hasBegun = false): void {
   const conversation = library.shown.value;
   if (!conversation || document.hidden || !props()) return;
   for (const turn of conversation.path()) {
-    if (turn.state === "running" && turn.offset > 0) void resume(conversation, turn);
+    if (turn.state === "running" && turn.offset >= (hasBegun ? 1 : 0)) void resume(conversation, turn, true);
   }
 }
 
@@ -108,7 +134,7 @@ function readAlong(): void {
 export function resumeAll(): void {
   for (const conversation of library.conversations.value) {
     for (const turn of conversation.turns.values()) {
-      if (turn.state === "running") void resume(conversation, turn);
+      if (turn.state === "running") void resume(conversation, turn, false);
     }
   }
 }
@@ -129,9 +155,9 @@ async function answerBelow(conversation: Conversation, parent: string | null): P
   await done;
 }
 
-async function resume(conversation: Conversation, turn: Turn): Promise<void> {
+async function resume(conversation: Conversation, turn: Turn, mayCome: boolean): Promise<void> {
   const passes = await library.passesOf(turn);
-  if (!isWritten(turn)) await start(conversation, turn, passes, (answer) => answer.resume());
+  if (!isWritten(turn)) await start(conversation, turn, passes, (answer) => answer.resume(mayCome));
 }
 
 type Run = (answer: Answer) => Promise<void>;
@@ -158,5 +184,5 @@ function isKept(conversation: Conversation): boolean {
 }
 
 hearTabs((change) => void follow(change));
-library.shown.subscribe(readAlong);
-document.addEventListener("visibilitychange", readAlong);
+library.shown.subscribe(() => readAlong());
+document.addEventListener("visibilitychange", () => void onVisibility());

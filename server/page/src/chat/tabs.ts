@@ -6,14 +6,23 @@ export interface Change {
   isRemoved: boolean;
 }
 
-const channel = new BroadcastChannel("dflash-local");
+const channel = opened();
+
+/** null: the browser lends none, as where it denies storage; then each tab is on its own. */
+function opened(): BroadcastChannel | null {
+  try {
+    return new BroadcastChannel("dflash-local");
+  } catch {
+    return null;
+  }
+}
 
 /** Tell the other tabs. */
 export function tellTabs(change: Change): void {
-  channel.postMessage(change);
+  channel?.postMessage(change);
 }
 
 /** Hear what the other tabs tell. */
 export function hearTabs(take: (change: Change) => void): void {
-  channel.onmessage = ({ data }: MessageEvent<Change>) => take(data);
+  if (channel) channel.onmessage = ({ data }: MessageEvent<Change>) => take(data);
 }

@@ -5,7 +5,7 @@ import type { ErrorAnswer, Health, Props, RouterProps } from "./answers";
 import { isServersPage } from "../offline";
 import { pause } from "../pause";
 import { chosen, forgetModels, isLoaded, learnModels } from "./models";
-import { getJson, isServed, Refusal, stopAsking } from "./requests";
+import { getJson, isPassing, isServed, Refusal, stopAsking } from "./requests";
 
 /** Of a server or of a router, which has no engine. */
 export type ServerProps = Partial<Omit<Props, "dflash">> & {
@@ -58,28 +58,40 @@ export function learnFacts(): Promise<void> {
 /** Learn it again whenever the server may be another one: after an absence, and now and then while it is used. */
 export function followServer(): void {
   const look = (age: number) => {
-    if (facts.value.state === "ready" && Date.now() - learnedAt >= age) void learnFacts();
+    if (["ready", "failed"].includes(facts.value.state) && Date.now() - learnedAt >= age) void learnFacts();
   };
   isServed.subscribe(() => look(isServed.value ? FRESH_MS : 0));
   document.addEventListener("visibilitychange", () => document.hidden || look(FRESH_MS));
 }
 
 async function learn(): Promise<void> {
-  if (facts.value.state === "outdated") return;
+  while (facts.value.state !== "outdated") {
+    try {
+      return await learnOnce();
+    } catch (error) {
+      if (!isPassing(error)) return fail(error);
+    }
+    facts.value = { state: "waiting", progress: null, isAway: true };
+    await pause(AWAY_MS);
+  }
+}
+
+function fail(error: unknown): void {
+  facts.value = { state: "failed", message: error instanceof Refusal ? error.message : String(error) };
+}
+
+/** Throws what one of its requests throws. */
+async function learnOnce(): Promise<void> {
   if ((await waitForServer()) && !(await isServersPage().catch(() => true))) {
     stopAsking("The server has another version of this page: load it first.");
     facts.value = { state: "outdated" };
     return;
   }
-  try {
-    const props = await getJson<ServerProps>("props");
-    if (props.role === "router") await learnModels();
-    else forgetModels();
-    schemas = null;
-    facts.value = { state: "ready", props };
-  } catch (error) {
-    facts.value = { state: "failed", message: error instanceof Refusal ? error.message : String(error) };
-  }
+  const props = await getJson<ServerProps>("props");
+  if (props.role === "router") await learnModels();
+  else forgetModels();
+  schemas = null;
+  facts.value = { state: "ready", props };
 }
 
 /** Wait until the model is loaded. Whether this page may be older than the server: it was open, or kept, before. */

@@ -15,8 +15,15 @@ export class Refusal extends Error {
   }
 }
 
-/** Of a server that loads its model, or of a proxy whose server is away. */
+/** Whether a retry makes sense: after a lost connection, or where the server itself asks for one. */
+export function isPassing(error: unknown): boolean {
+  return error instanceof TypeError || (error instanceof Refusal && error.retryAfter !== null);
+}
+
+/** Of a server that loads its model or has no room, or of a proxy whose server is away. */
 const AWAY = [502, 503, 504];
+/** Codes of a server that is there, but cannot work. One at work may be busy: its codes are others. */
+const IDLE = ["loading", "rpc_server_lost", "engine_dead"];
 
 /** Whether the last request found the server at work; set after each. */
 export const isServed = new Cell(true);
@@ -46,7 +53,7 @@ export async function request(path: string, init: RequestInit = {}): Promise<Res
 async function sent(path: string, init: RequestInit): Promise<Response> {
   try {
     const response = await fetch(path, init);
-    isServed.value = !AWAY.includes(response.status);
+    if (!AWAY.includes(response.status)) isServed.value = true; // else `refusal` reads who refuses
     return response;
   } catch (error) {
     if (!init.signal?.aborted) isServed.value = false;
@@ -69,9 +76,12 @@ function headersWith(shown: string): Record<string, string> {
 }
 
 async function refusal(response: Response): Promise<Refusal> {
-  const said = (await response.json().catch(() => null))?.error?.message;
+  const error = (await response.json().catch(() => null))?.error;
+  const said = error?.message;
   const seconds = Number(response.headers.get("Retry-After") ?? NaN);
-  const isProxys = said === undefined && AWAY.includes(response.status);
+  const isAway = AWAY.includes(response.status);
+  const isProxys = said === undefined && isAway;
+  if (isAway) isServed.value = error?.code !== undefined && !IDLE.includes(error.code);
   const retryAfter = Number.isNaN(seconds) ? (isProxys ? 0 : null) : seconds;
   return new Refusal(response.status, String(said ?? `${response.status} ${response.statusText}`), retryAfter);
 }

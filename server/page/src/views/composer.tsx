@@ -2,7 +2,7 @@
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useCell } from "../cell";
-import { library, running, runningIn, send } from "../chat/chat";
+import { isAnswering, library, running, runningIn, send } from "../chat/chat";
 import { tabMemory } from "../memory";
 import { facts } from "../server/facts";
 import { isSend } from "../shortcuts";
@@ -24,7 +24,7 @@ export function Composer() {
   const { files, reading } = attached;
   const area = useRef<HTMLTextAreaElement>(null);
   const answer = runningIn(conversation);
-  const canSend = isReady && !reading;
+  const canSend = isReady && !reading && !isAnswering(conversation);
 
   useLayoutEffect(() => grow(area.current!), [text]);
   useLayoutEffect(() => area.current!.focus(), [conversation]);
