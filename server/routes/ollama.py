@@ -138,7 +138,8 @@ class Ollama:
         sleep = self._service.life.sleep
         clock = _clock(request) if body.unloads and sleep.is_sleeping else await _awake(request)
         convert = body.completion if isinstance(body, OllamaGenerateRequest) and body.is_plain else body.chat
-        await self._read(convert)  # for its refusals
+        _, fields = await self._read(convert)  # for its refusals
+        _check_bias(fields.sampling.logit_bias)  # which libdflash reads only with a prompt
         body.ignore(_idle(body), strict=self._service.settings.strict_fields)
         if body.unloads and not sleep.soon():
             raise not_supported("the model stays loaded: start the server with --sleep-idle-seconds to let it sleep")
@@ -272,6 +273,12 @@ def add_routes(app: DocumentedApp, service: Service) -> None:
 def _named(asked: str | None, *names: str) -> str:
     """A model's name: as the client wrote it, if that is one of `names`, and otherwise the first of them."""
     return asked if asked and tag(asked) in map(tag, names) else tag(names[0])
+
+
+def _check_bias(bias: object) -> None:
+    """Raise RequestError unless it maps tokens, or lists pairs."""
+    if isinstance(bias, list) and not all(isinstance(pair, list) and len(pair) == 2 for pair in bias):
+        raise RequestError("logit_bias must be an object, or a list of [token, bias]", param="logit_bias")
 
 
 def _idle(body: OllamaFields) -> list[str]:
