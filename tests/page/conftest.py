@@ -15,6 +15,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright import sync_api
 
 from dflash_local.engine import Engine
+from dflash_local.server.recordings.recorder import Recorder
+from dflash_local.server.recordings.recordings import Recordings
 from dflash_local.server.settings import Settings
 from tests.page import answer_shapes
 from tests.page.scripts import ChatNative, Pace
@@ -74,6 +76,13 @@ class Served:
     @property
     def url(self) -> str:
         return self.live.url
+
+    @property
+    def recordings(self) -> Recordings:
+        """The streams that it keeps."""
+        middleware: list[Any] = [*self.live.app.user_middleware]
+        found: Recordings = next(one for one in middleware if one.cls is Recorder).kwargs["recordings"]
+        return found
 
 
 @contextmanager

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
 from dflash_local.sampling import SamplingParams
-from dflash_local.server.recordings.recorder import Recorder
 from dflash_local.server.settings import Settings
 from tests.page.conftest import OpenTab, Served, Tab, faults, serve
 from tests.page.scripts import COUNT, KEPT, RICH, TRICKY
@@ -526,8 +524,7 @@ def test_an_answer_that_is_no_longer_kept_says_so(tab: Tab, served: Served) -> N
     served.pace.release(10)
     wait_until(lambda: "1 2 3" in tab.page.evaluate(KEPT))
     tab.page.goto("about:blank")
-    middleware: list[Any] = [*served.live.app.user_middleware]
-    next(one for one in middleware if one.cls is Recorder).kwargs["recordings"]._kept.clear()
+    served.recordings._kept.clear()
     served.pace.free()
     tab.page.goto(served.url)
     expect(tab.answers().locator(".error")).to_contain_text("no longer keeps this answer")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from dflash_local.server.recordings.recorder import Recorder
 from tests.page.conftest import OpenTab, Served, Tab
 from tests.page.scripts import COUNT, KEPT
 from tests.patience import wait_until
@@ -47,15 +46,6 @@ def heading(tab: Tab) -> Any:
     return tab.page.locator(".head h1")
 
 
-def recordings_of(served: Served) -> Any:
-    middleware: list[Any] = [*served.live.app.user_middleware]
-    return next(one for one in middleware if one.cls is Recorder).kwargs["recordings"]
-
-
-def forget_streams(served: Served) -> None:
-    recordings_of(served)._kept.clear()
-
-
 # ---- answers ----
 
 
@@ -83,7 +73,7 @@ def test_a_tab_that_was_cut_off_keeps_the_answer_of_another(tab: Tab, served: Se
     other.sees("1 2 3")
     served.pace.free()
     assert tab.done() == COUNT
-    forget_streams(served)
+    served.recordings._kept.clear()
     other.page.unroute("**/v1/stream*")
     expect(other.answers()).to_have_class("turn answer done")
     assert other.done() == COUNT
@@ -177,13 +167,13 @@ def test_a_question_in_one_tab_keeps_the_title_of_another(tab: Tab, served: Serv
 
 
 def test_a_removal_ends_the_answer_in_another_tab(tab: Tab, served: Served) -> None:
-    forget_streams(served)
+    served.recordings._kept.clear()
     other = another(tab, served.url)
     count_to_three(other, served)
     tab.page.locator(".conversations li").hover()
     tab.button("Remove count").click()
     expect(other.page.locator(".welcome h1")).to_be_visible()
-    wait_until(lambda: not recordings_of(served)._kept)
+    wait_until(lambda: not served.recordings._kept)
     served.pace.free()
     wait_until(lambda: bool(served.native.cancelled))
     for one in (tab, other):
