@@ -33,6 +33,7 @@ from dflash_local.build import peer
 UPSTREAM, WARM, FIRST = "upstream", "ours, warm", "ours, first"
 N_CTX = 4096
 LIMIT = 1.2  # times upstream's
+BESIDE = 512 << 20  # bytes that a server needs beside the weights, at most
 
 
 class Start(NamedTuple):
@@ -122,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         path = real_models.fetch(name)
         systems = commands(path, bins, args.threads)
         with tempfile.TemporaryDirectory(prefix="load-time-") as logs:
-            starts = measure(systems, bodies, Path(logs), args.repeats, 2 * path.stat().st_size)
+            starts = measure(systems, bodies, Path(logs), args.repeats, 2 * path.stat().st_size + BESIDE)
         table.add(row(real_models.MODELS[name].title, starts))
         record.say(str({key: value for key, value in table.rows[-1].items() if key != "all"}))
     return table.show()

@@ -26,7 +26,7 @@ from dflash_local.conversation import (
     stream_deltas,
     without_names,
 )
-from dflash_local.engine_loader import EngineLoader
+from dflash_local.engine_loader import EngineLoader, LoadedEngine
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ContextLengthError, RequestError
 from dflash_local.generation import Chunk, Completion, Generation, Progress, Step, Stream, Timings
@@ -87,14 +87,15 @@ class Engine(Inspection):
     @takes_arguments_of(EngineOptions)
     def __init__(self, options: EngineOptions) -> None:
         loader = EngineLoader(options)
-        self.options = loader.options
-        self._attach(loader.load, self.options.n_slots, max_queue=self.options.max_queue, facts=loader.facts)
-        self._cost_file = loader.cost_file if self._info["drafter"] else None
-        try:
-            loader.check(self._info)
-        except RequestError:
-            self.close()
-            raise
+        self._take(loader, loader.load)
+
+    @classmethod
+    def of(cls, loaded: LoadedEngine) -> Engine:
+        """The engine that was loaded in any thread; it takes ownership. Raises RequestError if the engine cannot keep
+        what its options promise."""
+        engine = cls.__new__(cls)
+        engine._take(loaded.loader, lambda: loaded.native)
+        return engine
 
     @classmethod
     @checked
@@ -104,6 +105,17 @@ class Engine(Inspection):
         engine.options = None
         engine._attach(lambda: native, int(native.info()["n_slots"]), max_queue=max_queue)
         return engine
+
+    def _take(self, loader: EngineLoader, create: Callable[[], NativeEngine]) -> None:
+        """Become the engine that `create`, on the engine's thread, gives: what the loader loads or has loaded."""
+        self.options = loader.options
+        self._attach(create, self.options.n_slots, max_queue=self.options.max_queue, facts=loader.facts)
+        self._cost_file = loader.cost_file if self._info["drafter"] else None
+        try:
+            loader.check(self._info)
+        except RequestError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Stop and free everything; requests in flight get an EngineDeadError. Idempotent."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import RequestError
@@ -71,6 +71,8 @@ class EngineLoader:
         if options.cost_cache is True:
             self.cost_file = costs.cost_file(options.model, options.drafter, vars(options))
             params["cost_cache"] = costs.usable(self.cost_file)
+        if options.progress is not None:
+            options.progress(0.0)  # whether it cancels is asked again, soon
         native = NativeEngine(params, options.progress)
         try:
             self._index_corpus(native)
@@ -106,3 +108,20 @@ class EngineLoader:
         )
         n_bytes = native.set_corpus(tokens)
         log.info("texts to quote: indexed in %.0f MiB of memory", n_bytes / (1 << 20))
+
+
+class LoadedEngine(NamedTuple):
+    """A native engine and what loaded it. `Engine.of` makes an engine of them, and imports more than the load did."""
+
+    loader: EngineLoader
+    native: NativeEngine
+
+    @classmethod
+    def load(cls, options: EngineOptions) -> LoadedEngine:
+        """Slow. Raises what EngineLoader and its `load` raise."""
+        loader = EngineLoader(options)
+        return cls(loader, loader.load())
+
+    def close(self) -> None:
+        """Free it, where no engine was made of it."""
+        self.native.destroy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,6 +17,8 @@ from starlette.responses import Response
 from dflash_local.errors import DFlashError
 from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.engine_life import Loader
+from dflash_local.server.fields.chat import ChatRequest
+from dflash_local.server.fields.fields import built
 from dflash_local.server.http_errors import HTTPError, error_response
 from dflash_local.server.middleware.failures import Failures
 from dflash_local.server.middleware.head import HeadAsGet
@@ -89,6 +92,7 @@ def new_app(
     @asynccontextmanager
     async def lifespan(_app: DocumentedApp) -> AsyncIterator[None]:
         service.start()
+        asyncio.get_running_loop().call_soon(built, ChatRequest)  # the first body's, most likely, while the model loads
         yield
         await service.close()
 

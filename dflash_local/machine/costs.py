@@ -16,7 +16,7 @@ from dflash_local import native
 from dflash_local.cache_dir import cache_dir
 from dflash_local.engine_options import COST_OPTIONS
 from dflash_local.machine import tuning
-from dflash_local.machine.hardware import core_limit, this_machine, usable_cores
+from dflash_local.machine.hardware import core_limit, processor, usable_cores
 from dflash_local.machine.identity import build_identity, model_identity
 
 
@@ -28,14 +28,14 @@ def cost_file(
     Raises:
         NativeLibraryError: the patched llama.cpp is missing.
     """
-    library, machine = native.library_info(), this_machine()
+    library = native.library_info()
     conditions = {
         "files": [model_identity(Path(path)) for path in (model, drafter) if path is not None],
         "abi": native.ABI_VERSION,
         "build": build_identity(),
         "tuned": tuning.read_counts()[0],
         "machine": [
-            machine.cpu,
+            processor(),
             usable_cores(),
             *filter(None, [core_limit()]),
             *([device["name"], device["description"]] for device in library["devices"]),

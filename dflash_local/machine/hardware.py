@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import platform
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -44,12 +44,13 @@ class Machine:
 
 def this_machine() -> Machine:
     """This computer; unknown parts are empty, never an error."""
+    import platform  # a slow import, and the start of a server needs none of it
+
     memory = _meminfo()
-    cpu, cores = _cpuinfo()
     logical = os.cpu_count() or 1
     return Machine(
-        cpu=cpu or platform.processor() or platform.machine(),
-        cores=cores or logical,
+        cpu=processor(),
+        cores=_cpuinfo()[1] or logical,
         logical_cores=logical,
         memory_total=memory.get("MemTotal", 0),
         memory_available=free_memory(),
@@ -57,6 +58,16 @@ def this_machine() -> Machine:
         python=platform.python_version(),
         load=load_average(),
     )
+
+
+@cache
+def processor() -> str:
+    """The processor's name."""
+    if name := _cpuinfo()[0]:
+        return name
+    import platform  # a slow import, as above
+
+    return platform.processor() or platform.machine()
 
 
 def load_average() -> float:

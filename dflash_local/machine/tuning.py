@@ -24,7 +24,7 @@ from dflash_local import native
 from dflash_local.cache_dir import cache_dir
 from dflash_local.convert.complete_file import complete_or_absent
 from dflash_local.errors import DFlashError, RequestError
-from dflash_local.machine.hardware import core_limit, this_machine, usable_cores
+from dflash_local.machine.hardware import core_limit, processor, usable_cores
 from dflash_local.machine.identity import build_identity
 
 FORMAT = 1
@@ -214,7 +214,7 @@ def tuned_file() -> Path:
         NativeLibraryError: the patched llama.cpp is missing.
     """
     conditions = [
-        this_machine().cpu,
+        processor(),
         usable_cores(),
         [[device["name"], device["description"]] for device in _devices()],
     ]

@@ -11,6 +11,7 @@
 #include "target/mtp_check.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace dflash {
 
@@ -18,18 +19,30 @@ namespace {
 
 constexpr const char * ASSISTED_ARCH = "gemma4";
 
+// Time between two reports of progress. llama.cpp tells of each tensor, and each time Python's would wait until another
+// thread hands over its lock: hundreds of times half a millisecond beside imports.
+constexpr std::chrono::milliseconds PROGRESS_INTERVAL(20);
+
 // The progress of one file as a part of the whole load.
 struct load_progress {
-    const load_options & options;
-    float                from, share;
-    bool                 cancelled = false;
+    const load_options &                  options;
+    float                                 from, share;
+    bool                                  cancelled = false;
+    std::chrono::steady_clock::time_point told      = {};
+
+    // Whether to go on. The end is always reported.
+    bool report(float p) {
+        const auto now = std::chrono::steady_clock::now();
+        if (!options.progress || (p < 1.0f && now - told < PROGRESS_INTERVAL)) {
+            return true;
+        }
+        told      = now;
+        cancelled = !options.progress(from + share * p, options.user);
+        return !cancelled;
+    }
 };
 
-bool on_progress(float p, void * user) {
-    auto * s     = (load_progress *) user;
-    s->cancelled = s->options.progress && !s->options.progress(s->from + s->share * p, s->options.user);
-    return !s->cancelled;
-}
+bool on_progress(float p, void * user) { return ((load_progress *) user)->report(p); }
 
 // Whether the CPU packs weights of a file, and then never reads them there again.
 bool packs_weights(const gguf_file & file) {

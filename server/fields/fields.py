@@ -111,8 +111,8 @@ class Fields(BaseModel):
     POLICY: ClassVar[Policy] = Policy()
     RULES: ClassVar[_Rules] = _Rules()
 
-    _ignored: list[str] = PrivateAttr(default_factory=list)
-    _sent_as: dict[str, str] = PrivateAttr(default_factory=dict)
+    _ignored: list[str] = PrivateAttr([])
+    _sent_as: dict[str, str] = PrivateAttr({})
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:

@@ -37,7 +37,7 @@ class InfillRequest(CompletionFields, NativeFields):
 
     POLICY: ClassVar = Policy(refused={"suffix": "use input_suffix"})
 
-    _files: list[ExtraFile] = PrivateAttr(default_factory=list)
+    _files: list[ExtraFile] = PrivateAttr([])
 
     @classmethod
     def of(cls, body: Mapping[str, Any], *, strict: bool = False) -> Self:

@@ -125,8 +125,8 @@ class ResponsesRequest(SingleFields):
         },
     )
 
-    _names: dict[str, ToolName] = PrivateAttr(default_factory=dict)
-    _used_tools: list[dict[str, Any]] = PrivateAttr(default_factory=list)
+    _names: dict[str, ToolName] = PrivateAttr({})
+    _used_tools: list[dict[str, Any]] = PrivateAttr([])
 
     @property
     def names(self) -> dict[str, ToolName]:

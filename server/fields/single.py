@@ -49,7 +49,7 @@ class SingleFields(GenerationFields):
     # What an error about an image or audio says before the reason.
     MEDIA_WORDS: ClassVar[Mapping[str, str]] = {}
 
-    _tool_places: list[str] = PrivateAttr(default_factory=list)  # of the chat completion's tools, in its order
+    _tool_places: list[str] = PrivateAttr([])  # of the chat completion's tools, in its order
     # Of its messages and their parts: those of this body. None: it has not become a chat completion yet.
     _places: dict[str, str] | None = PrivateAttr(None)
 

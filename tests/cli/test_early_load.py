@@ -3,47 +3,64 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from dflash_local.cli.serving import early_load
 from dflash_local.cli.serving.early_load import EarlyLoad
 from dflash_local.errors import ModelError
 
+Progress = Callable[[float], bool]
 
-class Engine:
+
+class Native:
     is_closed = False
 
     def close(self) -> None:
         self.is_closed = True
 
 
-def loads(engine: Any, *, after: threading.Event | None = None) -> Callable[[Callable[[float], bool]], Any]:
+class Engine(NamedTuple):
+    native: Native
+
+
+def early(load: Callable[[Progress], Native]) -> EarlyLoad[Native]:
+    attach: Any = Engine
+    return EarlyLoad(load, attach)
+
+
+def taken(loader: EarlyLoad[Native], progress: Progress) -> Any:
+    return loader(progress)
+
+
+def loads(native: Native, *, after: threading.Event | None = None) -> Callable[[Progress], Native]:
     """A loader that reports half of its work once `after` is set, and then whether it may go on."""
 
-    def load(progress: Callable[[float], bool]) -> Any:
+    def load(progress: Progress) -> Native:
         if after is not None:
             assert after.wait(10)
         if not progress(0.5):
             raise ModelError("stopped")
-        return engine
+        return native
 
     return load
 
 
 def test_it_loads_before_it_is_asked_for() -> None:
     loaded = threading.Event()
-    engine: Any = Engine()
+    native = Native()
 
-    def load(_progress: Callable[[float], bool]) -> Any:
+    def load(_progress: Progress) -> Native:
         loaded.set()
-        return engine
+        return native
 
-    with EarlyLoad(load) as early:
+    with early(load) as loader:
         assert loaded.wait(10)
-        assert early(lambda _share: True) == engine
-    assert not engine.is_closed  # it is the caller's
+        assert taken(loader, lambda _share: True) == Engine(native)
+    assert not native.is_closed  # it is the caller's
 
 
 def test_progress_goes_to_who_takes_it() -> None:
@@ -53,38 +70,38 @@ def test_progress_goes_to_who_takes_it() -> None:
         shares.append(share)
         return True
 
-    engine: Any = Engine()
-    with EarlyLoad(loads(engine, after=go)) as early:
+    native = Native()
+    with early(loads(native, after=go)) as loader:
         threading.Timer(0.05, go.set).start()
-        assert early(progress) is engine
+        assert taken(loader, progress) == Engine(native)
     assert shares == [0.5]
 
 
 def test_who_takes_it_stops_it() -> None:
     go = threading.Event()
-    with EarlyLoad(loads(Engine(), after=go)) as early:
+    with early(loads(Native(), after=go)) as loader:
         threading.Timer(0.05, go.set).start()
         with pytest.raises(ModelError, match="stopped"):
-            early(lambda _share: False)
+            loader(lambda _share: False)
 
 
 def test_later_engines_load_when_they_are_asked_for() -> None:
-    engines: Any = iter([Engine(), Engine()])
-    with EarlyLoad(lambda _progress: next(engines)) as early:
-        first, second = early(lambda _: True), early(lambda _: True)
-    assert first is not second
+    first, second = Native(), Native()
+    natives = iter([first, second])
+    with early(lambda _progress: next(natives)) as loader:
+        assert [taken(loader, lambda _: True) for _ in range(2)] == [Engine(first), Engine(second)]
 
 
 def test_it_loads_wholly_before_it_is_asked_for() -> None:
     shares: list[float] = []
 
-    def load(progress: Callable[[float], bool]) -> Any:
+    def load(progress: Progress) -> Native:
         shares.extend(share for share in (0.5, 1.0) if progress(share))
         loaded.set()
-        return Engine()
+        return Native()
 
     loaded = threading.Event()
-    with EarlyLoad(load):
+    with early(load):
         assert loaded.wait(10)
         assert shares == [0.5, 1.0]
 
@@ -96,33 +113,56 @@ def test_what_was_loaded_before_is_told_at_once() -> None:
         shares.append(share)
         return True
 
-    early = EarlyLoad(loads(Engine()))
-    early._thread.join(10)
-    with early:
-        early(progress)
+    loader = early(loads(Native()))
+    loader._thread.join(10)
+    with loader:
+        loader(progress)
     assert shares == [0.5]
 
 
-def test_what_nobody_took_is_closed() -> None:
-    engine: Any = Engine()
-    with EarlyLoad(lambda _progress: engine):
-        pass
-    assert engine.is_closed
+def test_what_needs_python_of_a_load_is_waited_for() -> None:
+    needs_python, go = [], threading.Event()
+
+    def load(progress: Progress) -> Native:
+        time.sleep(0.02)
+        needs_python.append(True)
+        progress(0.0)
+        assert go.wait(10)
+        return Native()
+
+    with early(load):
+        assert needs_python == [True]
+        go.set()
 
 
-def test_what_nobody_took_stops_loading() -> None:
+def test_a_load_that_does_not_begin_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early_load, "PATIENCE", 0.01)
     go = threading.Event()
-    engine: Any = Engine()
-    with EarlyLoad(loads(engine, after=go)):
+    with early(loads(Native(), after=go)):
+        go.set()
+
+
+def test_what_nobody_took_is_closed() -> None:
+    native = Native()
+    with early(lambda _progress: native):
+        pass
+    assert native.is_closed
+
+
+def test_what_nobody_took_stops_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early_load, "PATIENCE", 0.01)
+    go = threading.Event()
+    native = Native()
+    with early(loads(native, after=go)):
         threading.Timer(0.05, go.set).start()
-    assert not engine.is_closed and not any(thread.name == "early-load" for thread in threading.enumerate())
+    assert not native.is_closed and not any(thread.name == "early-load" for thread in threading.enumerate())
 
 
 def test_a_fault_comes_when_it_is_taken() -> None:
-    def load(_progress: Callable[[float], bool]) -> Any:
+    def load(_progress: Progress) -> Native:
         raise ModelError("damaged")
 
-    with EarlyLoad(load) as early, pytest.raises(ModelError, match="damaged"):
-        early(lambda _share: True)
-    with EarlyLoad(load):  # or never: the block's own error says why
+    with early(load) as loader, pytest.raises(ModelError, match="damaged"):
+        loader(lambda _share: True)
+    with early(load):  # or never: the block's own error says why
         pass

@@ -48,7 +48,7 @@ cli.main(sys.argv[1:])
 # Each would be a part of the time until a plain model answers, and is for others: files of other programs, builds,
 # flags that were not given, bodies and answers of other formats, the docs, uvicorn's command line.
 UNUSED = {
-    "difflib", "csv", "importlib.metadata", "click", "multiprocessing", "numpy", "fastapi", "huggingface_hub",
+    "difflib", "click", "multiprocessing", "numpy", "fastapi", "huggingface_hub",
     "starlette.staticfiles", "dflash_local.hub.local_models", "dflash_local.hub.cache",
     "dflash_local.diagnose.companions", "dflash_local.demo.shapes", "dflash_local.build.recipe",
     "dflash_local.build.installation", "dflash_local.cli.serving.serve_router",
@@ -69,7 +69,7 @@ def test_until_it_is_ready_a_plain_server_imports_little(pocket: dict[str, Path]
     assert "dflash_local.server.app" in found["modules"]
     assert (UNUSED | {f"dflash_local.server.routes.{name}" for name in LATE}) & {*found["modules"]} == set()
     assert found["n_classes"] > 10
-    assert found["built"] == []
+    assert {*found["built"]} <= {"ChatRequest"}  # it is built while the model loads
 
 
 @pytest.fixture

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_local.cli.flags.engine_flags import EngineFlags, chat_template
 from dflash_local.cli.flags.named_models import Models, suggest
+from dflash_local.engine_options import EngineOptions
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine
+    from dflash_local.engine_loader import LoadedEngine
 
 
 def engine_options(args: EngineFlags, models: Models) -> dict[str, Any]:
@@ -31,13 +33,26 @@ def engine_options(args: EngineFlags, models: Models) -> dict[str, Any]:
     return options
 
 
+def load_native(
+    args: EngineFlags, models: Models, *, progress: Callable[[float], bool] | None = None, **overrides: Any
+) -> LoadedEngine:
+    """Load the engine that the flags describe; `overrides` are fields of EngineOptions."""
+    from dflash_local.engine_loader import LoadedEngine
+
+    return LoadedEngine.load(EngineOptions(**{**engine_options(args, models), "progress": progress, **overrides}))
+
+
+def attach_engine(models: Models, loaded: LoadedEngine) -> Engine:
+    """The engine of what was loaded. A drafter is suggested if one is known for a target without one."""
+    from dflash_local.engine import Engine
+
+    engine = Engine.of(loaded)
+    suggest(models, engine.info["target"])
+    return engine
+
+
 def load_engine(
     args: EngineFlags, models: Models, *, progress: Callable[[float], bool] | None = None, **overrides: Any
 ) -> Engine:
-    """The engine that the flags describe; `overrides` are arguments of `Engine`. Once it is loaded, a drafter is
-    suggested if one is known for a target without one."""
-    from dflash_local.engine import Engine
-
-    engine = Engine(**{**engine_options(args, models), "progress": progress, **overrides})
-    suggest(models, engine.info["target"])
-    return engine
+    """Both at once."""
+    return attach_engine(models, load_native(args, models, progress=progress, **overrides))

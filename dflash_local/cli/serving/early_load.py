@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from dflash_local.thread_priority import hand_over_gil_soon
 
@@ -13,36 +13,51 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dflash_local.engine import Engine
-    from dflash_local.server.engine_life import Loader
 
 
-class EarlyLoad:
-    """A loader whose first engine loads from now on, in a thread: a small model loads in the time that the server
-    takes to import. Later engines load when they are asked for.
+PATIENCE = 0.1  # seconds for a load to begin
 
-    Inside a `with` block: at its end an engine that nobody has taken is closed, and one that still loads is stopped.
+
+class Closeable(Protocol):
+    def close(self) -> None: ...
+
+
+Loaded = TypeVar("Loaded", bound=Closeable)
+
+
+class EarlyLoad(Generic[Loaded]):
+    """A loader of engines in two parts: `load` does what takes long, and needs little of Python; `attach` makes an
+    engine of that. The first load begins now, in a thread: a small model loads in the time that the server takes to
+    import. Later ones begin when they are asked for.
+
+    `load` reports progress once its work needs no Python any more: until then the caller waits, since its imports and
+    that thread would only take turns.
+
+    Inside a `with` block: at its end what was loaded and nobody has taken is closed, and a running load is stopped.
     """
 
-    def __init__(self, load: Loader) -> None:
-        self._load = load
+    def __init__(self, load: Callable[[Callable[[float], bool]], Loaded], attach: Callable[[Loaded], Engine]) -> None:
+        self._load, self._attach = load, attach
         self._progress: Callable[[float], bool] = lambda _share: True
         self._share = 0.0
-        self._first: Future[Engine] | None = Future()
+        self._first: Future[Loaded] | None = Future()
+        self._begun = threading.Event()
         hand_over_gil_soon()  # imports hold it
         self._thread = threading.Thread(target=self._run, args=(self._first,), name="early-load")
         self._thread.start()
+        self._begun.wait(PATIENCE)
 
     def __call__(self, progress: Callable[[float], bool]) -> Engine:
         """An engine; `progress` gets the share (0..1) that is loaded, and returns False to stop."""
         first, self._first = self._first, None
         if first is None:
-            return self._load(progress)
+            return self._attach(self._load(progress))
         self._progress = progress
         if self._share:
             progress(self._share)
-        return first.result()
+        return self._attach(first.result())
 
-    def __enter__(self) -> EarlyLoad:
+    def __enter__(self) -> EarlyLoad[Loaded]:
         return self
 
     def __exit__(
@@ -56,13 +71,15 @@ class EarlyLoad:
             self._first.result().close()
 
     def _on_progress(self, share: float) -> bool:
+        self._begun.set()
         self._share = share
         return self._progress(share)
 
-    def _run(self, future: Future[Engine]) -> None:
+    def _run(self, future: Future[Loaded]) -> None:
         try:
-            engine = self._load(self._on_progress)
+            loaded = self._load(self._on_progress)
         except BaseException as error:
+            self._begun.set()
             future.set_exception(error)
         else:
-            future.set_result(engine)
+            future.set_result(loaded)

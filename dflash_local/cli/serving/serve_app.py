@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local.cli.flags.chat_flags import check_chat_flags
 from dflash_local.cli.flags.embedding_flags import embedding_settings
-from dflash_local.cli.flags.engine_arguments import load_engine
+from dflash_local.cli.flags.engine_arguments import attach_engine, load_engine, load_native
 from dflash_local.cli.flags.engine_flags import chat_template
 from dflash_local.cli.flags.http_flags import http_settings
 from dflash_local.cli.flags.named_models import Models, names_downloads, take_models, target_repository
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from dflash_local.engine import Engine
+    from dflash_local.engine_loader import LoadedEngine
     from dflash_local.server.children.parent import Parent
     from dflash_local.server.documented_app import DocumentedApp
     from dflash_local.server.engine_life import Loader
@@ -46,7 +48,8 @@ def make_app(args: AppFlags, native_level: int) -> DocumentedApp:
     settings = make_settings(args)
     models = _models(args, native_level)
     settings = _with_models(settings, args, models)
-    return _app(args, settings, None if args.writes_no_text else _loader(args, models))
+    load = partial(load_engine, args, models, max_queue=args.max_queue)
+    return _app(args, settings, None if args.writes_no_text else lambda progress: load(progress=progress))
 
 
 @contextmanager
@@ -56,7 +59,7 @@ def early_app(args: AppFlags, native_level: int) -> Iterator[DocumentedApp]:
     settings = make_settings(args) if _settings_come_first(args) else None
     models = _models(args, native_level)
     settings = settings and _with_models(settings, args, models)
-    with nullcontext() if args.writes_no_text else EarlyLoad(_loader(args, models)) as early:
+    with nullcontext() if args.writes_no_text else _early_load(args, models) as early:
         yield _app(args, settings or _with_models(make_settings(args), args, models), early)
 
 
@@ -107,11 +110,14 @@ def _app(args: AppFlags, settings: Settings, load: Loader | None) -> DocumentedA
     return create_app(load and _checked(load, args, settings), settings)
 
 
-def _loader(args: AppFlags, models: Models) -> Loader:
-    """Loads the engine. What it imports is imported here: in a thread it would take turns with the server's imports,
-    and the engine's load would begin later."""
-    import_module("dflash_local.engine")
-    return lambda progress: load_engine(args, models, progress=progress, max_queue=args.max_queue)
+def _early_load(args: AppFlags, models: Models) -> EarlyLoad[LoadedEngine]:
+    """Loads the engine from now on. What the load needs is imported before it: in a thread it would take turns with the
+    server's imports, and the load would begin later."""
+    import_module("dflash_local.engine_loader")
+    return EarlyLoad(
+        lambda progress: load_native(args, models, progress=progress, max_queue=args.max_queue),
+        partial(attach_engine, models),
+    )
 
 
 def _checked(load: Loader, args: AppFlags, settings: Settings) -> Loader:
