@@ -1,10 +1,12 @@
 """Time from the start of a server's process to its first answer, ours against upstream's, on real models.
 
-Usage: python benchmarks/load_time.py [--models smollm2 qwen2.5-coder]
+Usage: python benchmarks/load_time.py [--models smollm2 qwen2.5-coder] [--command VENV/bin/dflash-local]
 
 Each start is a new process that answers one chat request of one token; the file is in the page cache. Upstream's server
 is unpatched, with the same flags. Ours warm finds in its cache what passes cost; ours first measures that, as the first
-start with a model does. Systems take turns. CPU seconds are the whole process's, until the answer.
+start with a model does. Systems take turns. CPU seconds are the whole process's, until the answer. In a checkout Python
+finds our modules by a search of its own for editable installations, which takes longer than for an installed wheel:
+--command names the command of one.
 
 A virtual machine gives free memory back to its host, and waits for it when it is used again: seconds for a gigabyte,
 which no machine of one's own has. So before each start as much memory as both could need is used and freed.
@@ -44,14 +46,13 @@ class Start(NamedTuple):
     cpu: float
 
 
-def commands(target: Path, bins: Path, threads: int) -> dict[str, list[str]]:
-    """argv of every system."""
+def commands(target: Path, bins: Path, threads: int, command: str | None = None) -> dict[str, list[str]]:
+    """argv of every system; `command`: of another installation of ours."""
     common = common_flags(target, N_CTX, threads)
-    return {
-        UPSTREAM: upstream_server(bins, common),
-        WARM: our_server(common, *NO_DRAFTER),
-        FIRST: our_server(common, *NO_DRAFTER, "--no-cost-cache"),
-    }
+    warm = our_server(common, *NO_DRAFTER)
+    if command is not None:
+        warm = [command, *warm[warm.index("serve") :]]
+    return {UPSTREAM: upstream_server(bins, common), WARM: warm, FIRST: [*warm, "--no-cost-cache"]}
 
 
 def touch(n_bytes: int) -> None:
@@ -113,6 +114,7 @@ def markdown(rows: Sequence[Mapping[str, Any]], footer: str) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "load_time", n_predict=1, repeats=7, limit=1)
     real_models.add_models_option(ap)
+    ap.add_argument("--command", metavar="PATH", help="the dflash-local to start: of a wheel, not of this checkout")
     args = ap.parse_args(argv)
     table = record.Table(ap, args, markdown)
     # An installed package's modules are compiled; so are ours after the start that is not counted.
@@ -121,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     bins = peer.build()
     for name in args.models:
         path = real_models.fetch(name)
-        systems = commands(path, bins, args.threads)
+        systems = commands(path, bins, args.threads, args.command)
         with tempfile.TemporaryDirectory(prefix="load-time-") as logs:
             starts = measure(systems, bodies, Path(logs), args.repeats, 2 * path.stat().st_size + BESIDE)
         table.add(row(real_models.MODELS[name].title, starts))

@@ -36,3 +36,12 @@ def test_the_table_has_medians_and_a_verdict() -> None:
     lines = load_time.markdown([row], "Here.").splitlines()
     assert lines[2] == "| Model | upstream | 0.60 | 2.00 | 2.00 |  |  |"
     assert [line.split(" | ")[-2:] for line in lines[3:5]] == [["1.10", "held |"], ["1.50", "MISSED |"]]
+
+
+def test_another_installation_is_started_with_the_same_flags() -> None:
+    here = load_time.commands(Path("model.gguf"), Path("bin"), 2)
+    there = load_time.commands(Path("model.gguf"), Path("bin"), 2, "venv/bin/dflash-local")
+    assert there[UPSTREAM] == here[UPSTREAM]
+    for name in (WARM, FIRST):
+        assert there[name][0] == "venv/bin/dflash-local"
+        assert there[name][1:] == here[name][here[name].index("serve") :]

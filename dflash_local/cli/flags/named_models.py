@@ -190,10 +190,10 @@ def suggest(models: Models, facts: Mapping[str, Any] | None = None) -> None:
         facts: of the loaded target (`Engine.info["target"]`). They show of most models that none is known; to read the
             header here takes more imports than to serve the model.
     """
-    from dflash_local.hub import registry
-
     if not models.may_suggest:
         return
+    from dflash_local.hub import registry
+
     models.may_suggest = False
     with suppress(DFlashError):  # the engine reports what is wrong with the file
         if facts and not registry.may_know(models.target, {"architecture": facts["arch"], "n_embd": facts["n_embd"]}):
