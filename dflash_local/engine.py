@@ -38,7 +38,7 @@ from dflash_local.media.media_list import blamed
 from dflash_local.media.media_prompt import MediaPrompt, text_tokens
 from dflash_local.media.media_sources import MediaSources
 from dflash_local.media.medium import Medium
-from dflash_local.native import NativeEngine, TreeRows, schema_ignored
+from dflash_local.native import NativeEngine, PreparedRequest, TreeRows, schema_ignored
 from dflash_local.option import takes_arguments_of, with_arguments
 from dflash_local.request_options import RequestOptions, stop_strings
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
@@ -90,6 +90,7 @@ class Engine(Inspection):
         self._take(loader, loader.load)
 
     @classmethod
+    @checked
     def of(cls, loaded: LoadedEngine) -> Engine:
         """The engine that was loaded in any thread; it takes ownership. Raises RequestError if the engine cannot keep
         what its options promise."""
@@ -265,17 +266,24 @@ class Engine(Inspection):
             EngineDeadError: the engine was closed or died.
         """
         # `prompt_tokens` owns the media behind its placeholder rows, so keep it alive until the request is prepared.
-        request = self._with_tokens(RequestOptions(prompt_tokens, sampling=sampling, **options))
+        return self._scheduler.submit(*self._prepared(RequestOptions(prompt_tokens, sampling=sampling, **options)))
+
+    submit.__doc__ = with_arguments(submit.__doc__, RequestOptions)
+
+    def check_options(self, sampling: SamplingParams | None = None, **options: Unpack[SubmitKeywords]) -> None:
+        """Refuse what `submit` refuses with any prompt; nothing is queued. Raises RequestError or EngineDeadError."""
+        self._prepared(RequestOptions([0], sampling=sampling, **options))
+
+    def _prepared(self, request: RequestOptions) -> tuple[RequestOptions, PreparedRequest]:
+        """The request, checked, and what the native engine made of it."""
+        request = self._with_tokens(request)
         if request.id_slot is not None:
             self._check_slot(request.id_slot, "id_slot")
         for name, most in (("n_probs", self.n_vocab), ("probs_from", request.n_prompt)):
             if not 0 <= (value := getattr(request, name)) <= most:
                 raise RequestError(f"{name} must be an integer from 0 to {most}, got {value!r:.80}", param=name)
         # On the caller's thread: a large grammar takes long to compile, which must not hold up the engine's thread.
-        prepared = self._native.prepare(request.native_params())
-        return self._scheduler.submit(request, prepared)
-
-    submit.__doc__ = with_arguments(submit.__doc__, RequestOptions)
+        return request, self._native.prepare(request.native_params())
 
     def _with_tokens(self, request: RequestOptions) -> RequestOptions:
         """The request with its tokens as int32, checked against the vocabulary and a slot's context."""

@@ -10,6 +10,7 @@ from dflash_local.conversation import AnswerParser, ChatPrompt
 from dflash_local.engine import Engine, Generation
 from dflash_local.errors import RequestError
 from dflash_local.keywords import SubmitKeywords
+from dflash_local.request_options import RequestOptions
 from dflash_local.sampling import SamplingParams, seed_of
 from dflash_local.server.chat_prompt import ignore, render_chat
 from dflash_local.server.fields.chat import ChatRequest
@@ -60,6 +61,14 @@ def start_completion(
         return engine.submit(prompt, sampling, **options)
 
     return _submit_all(engine, fields, prompts, _submit_options(engine, fields), submit)
+
+
+def check_options(service: Service, fields: RequestFields) -> None:
+    """Refuse what would be refused with any prompt. An engine that sleeps cannot check all of it."""
+    if service.life.sleep.is_sleeping:
+        RequestOptions([0], sampling=fields.sampling, **fields.options).native_params()
+    else:
+        service.engine.check_options(fields.sampling, **_submit_options(service.engine, fields))
 
 
 def _overruled(body: ChatRequest, of_template: Mapping[str, Any]) -> list[str]:

@@ -42,7 +42,7 @@ from dflash_local.server.routes.embeddings import POOLING_HINT, check_dimensions
 from dflash_local.server.routes.endpoint import add_endpoint, wake
 from dflash_local.server.service import Service
 from dflash_local.server.shapes import ollama as shapes
-from dflash_local.server.submission import start_chat, start_completion
+from dflash_local.server.submission import check_options, start_chat, start_completion
 
 # The version whose API this is: programs ask for a recent one (Copilot: 0.6.4).
 VERSION = "0.13.5"
@@ -139,7 +139,7 @@ class Ollama:
         clock = _clock(request) if body.unloads and sleep.is_sleeping else await _awake(request)
         convert = body.completion if isinstance(body, OllamaGenerateRequest) and body.is_plain else body.chat
         _, fields = await self._read(convert)  # for its refusals
-        _check_bias(fields.sampling.logit_bias)  # which libdflash reads only with a prompt
+        await asyncio.to_thread(check_options, self._service, fields)
         body.ignore(_idle(body), strict=self._service.settings.strict_fields)
         if body.unloads and not sleep.soon():
             raise not_supported("the model stays loaded: start the server with --sleep-idle-seconds to let it sleep")
@@ -273,12 +273,6 @@ def add_routes(app: DocumentedApp, service: Service) -> None:
 def _named(asked: str | None, *names: str) -> str:
     """A model's name: as the client wrote it, if that is one of `names`, and otherwise the first of them."""
     return asked if asked and tag(asked) in map(tag, names) else tag(names[0])
-
-
-def _check_bias(bias: object) -> None:
-    """Raise RequestError unless it maps tokens, or lists pairs."""
-    if isinstance(bias, list) and not all(isinstance(pair, list) and len(pair) == 2 for pair in bias):
-        raise RequestError("logit_bias must be an object, or a list of [token, bias]", param="logit_bias")
 
 
 def _idle(body: OllamaFields) -> list[str]:

@@ -56,6 +56,7 @@ def good_calls(engine: Engine, folder: Path) -> dict[str, dict[str, Any]]:
         "tokens_through": {"text": "x", "completion": completion, "generation": generation},
         "pieces": {},
         "submit": {"prompt_tokens": [1], **short},
+        "check_options": {},
         "end_reasoning": {"generation": generation},
         "ignored": {"sampling": SamplingParams()},
         "generate": {"prompt": "x", **short},
@@ -81,7 +82,7 @@ def good_calls(engine: Engine, folder: Path) -> dict[str, dict[str, Any]]:
 METHODS = (
     "tokenize", "tokenize_prompt", "tokenize_parts", "token_bytes", "detokenize", "tokens_through", "pieces", "submit",
     "end_reasoning", "ignored", "generate", "stream", "chat", "apply_chat", "chat_tokens", "submit_chat",
-    "answer_parser",
+    "answer_parser", "check_options",
     "save_slot", "save_slot_soon", "restore_slot", "restore_slot_soon", "erase_slot", "erase_slot_soon", "score",
     "draft_probe", "tree_pass", "slot_clear",
 )  # fmt: skip

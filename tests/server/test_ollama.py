@@ -469,9 +469,15 @@ def test_an_empty_prompt_loads_or_frees_the_model(server: Live) -> None:
 
 
 @pytest.mark.parametrize(("path", "more"), [("/api/chat", {}), ("/api/generate", {}), ("/api/generate", {"raw": True})])
-def test_fields_beside_an_empty_prompt_are_read(server: Live, path: str, more: dict[str, Any]) -> None:
+def test_fields_beside_an_empty_prompt_are_read(
+    server: Live, native: FakeNative, path: str, more: dict[str, Any]
+) -> None:
+    n_submitted = len(native.submitted)
     assert "presence_penalty" in refusal(server, path, {"model": "fake", "presence_penalty": 1e9, **more}, 400)
     assert "top_p" in refusal(server, path, {"model": "fake", "options": {"top_p": "x"}, **more}, 400)
+    assert "accept" in refusal(server, path, {"model": "fake", "accept": "block", **more}, 400)
+    assert "id_slot" in refusal(server, path, {"model": "fake", "id_slot": 99, **more}, 400)
+    assert len(native.submitted) == n_submitted
 
 
 @pytest.mark.parametrize("prompt", [{}, {"prompt": "hi"}])
@@ -504,6 +510,7 @@ def test_keep_alive_0_leaves_a_model_that_sleeps_alone() -> None:
             assert (answer["done"], answer["done_reason"]) == (True, "unload")
             wait_until(lambda: server.service.life.sleep.is_sleeping)
         assert "top_p" in refusal(server, "/api/chat", {**unload, "options": {"top_p": "x"}})
+        assert "budget" in refusal(server, "/api/chat", {**unload, "budget": 1000})
         assert n_loads == 1
         assert post(server, "/api/chat", {"model": "a"})["done_reason"] == "load"
         assert n_loads == 2
