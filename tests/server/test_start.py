@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from starlette.routing import Match, Route
 
+from dflash_local.cli.flags.named_models import Models
+from dflash_local.cli.serving import serve_app
 from dflash_local.engine import Engine
 from dflash_local.server import late_routes
 from dflash_local.server.app import LATE, create_app
@@ -166,6 +168,23 @@ def test_all_come_in_the_first_pause(monkeypatch: pytest.MonkeyPatch) -> None:
         assert {"/infill", "/api/chat", "/slots/{id_slot}"} < {*paths(server)}
     assert looks[:4] == [early] * 4
     assert looks[4] > early
+
+
+def test_a_drafter_is_suggested_after_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To find one takes more imports than the server."""
+    told: list[tuple[str, str, bool]] = []
+    app = create_app(lambda _: Engine.over(FakeNative()))
+
+    def suggest(models: Models, facts: Mapping[str, Any]) -> None:
+        routes = [route.path for route in app.router.routes if isinstance(route, Route)]
+        told.append((models.target, facts["arch"], "/infill" in routes))
+
+    monkeypatch.setattr(late_routes, "PAUSE", 0)
+    monkeypatch.setattr(serve_app, "suggest", suggest)
+    serve_app._suggest_late(app.state.service, Models("a.gguf"))
+    with live_app(app):
+        wait_until(lambda: told != [])
+    assert told == [("a.gguf", FakeNative().info()["target"]["arch"], True)]
 
 
 def test_a_group_that_cannot_be_imported_is_told(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:

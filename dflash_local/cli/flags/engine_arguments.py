@@ -42,17 +42,17 @@ def load_native(
     return LoadedEngine.load(EngineOptions(**{**engine_options(args, models), "progress": progress, **overrides}))
 
 
-def attach_engine(models: Models, loaded: LoadedEngine) -> Engine:
-    """The engine of what was loaded. A drafter is suggested if one is known for a target without one."""
+def attach_engine(loaded: LoadedEngine) -> Engine:
+    """The engine of what was loaded."""
     from dflash_local.engine import Engine
 
-    engine = Engine.of(loaded)
-    suggest(models, engine.info["target"])
-    return engine
+    return Engine.of(loaded)
 
 
 def load_engine(
     args: EngineFlags, models: Models, *, progress: Callable[[float], bool] | None = None, **overrides: Any
 ) -> Engine:
-    """Both at once."""
-    return attach_engine(models, load_native(args, models, progress=progress, **overrides))
+    """Both at once. A drafter is suggested if one is known for a target without one."""
+    engine = attach_engine(load_native(args, models, progress=progress, **overrides))
+    suggest(models, engine.info["target"])
+    return engine

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from dflash_local.cli.flags.chat_flags import check_chat_flags
 from dflash_local.cli.flags.embedding_flags import embedding_settings
-from dflash_local.cli.flags.engine_arguments import attach_engine, load_engine, load_native
+from dflash_local.cli.flags.engine_arguments import attach_engine, load_native
 from dflash_local.cli.flags.engine_flags import chat_template
 from dflash_local.cli.flags.http_flags import http_settings
-from dflash_local.cli.flags.named_models import Models, names_downloads, take_models, target_repository
+from dflash_local.cli.flags.named_models import Models, names_downloads, suggest, take_models, target_repository
 from dflash_local.cli.flags.request_flags import request_defaults
 from dflash_local.cli.flags.serve_flags import AppFlags
 from dflash_local.cli.serving.early_load import EarlyLoad
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dflash_local.server.children.parent import Parent
     from dflash_local.server.documented_app import DocumentedApp
     from dflash_local.server.engine_life import Loader
+    from dflash_local.server.service import Service
     from dflash_local.server.settings import Settings
     from dflash_local.server.tls import Tls
 
@@ -48,8 +49,11 @@ def make_app(args: AppFlags, native_level: int) -> DocumentedApp:
     settings = make_settings(args)
     models = _models(args, native_level)
     settings = _with_models(settings, args, models)
-    load = partial(load_engine, args, models, max_queue=args.max_queue)
-    return _app(args, settings, None if args.writes_no_text else lambda progress: load(progress=progress))
+
+    def load(progress: Callable[[float], bool]) -> Engine:
+        return attach_engine(_load_native(args, models, progress))
+
+    return _app(args, settings, models, None if args.writes_no_text else load)
 
 
 @contextmanager
@@ -60,7 +64,7 @@ def early_app(args: AppFlags, native_level: int) -> Iterator[DocumentedApp]:
     models = _models(args, native_level)
     settings = settings and _with_models(settings, args, models)
     with nullcontext() if args.writes_no_text else _early_load(args, models) as early:
-        yield _app(args, settings or _with_models(make_settings(args), args, models), early)
+        yield _app(args, settings or _with_models(make_settings(args), args, models), models, early)
 
 
 def _settings_come_first(args: AppFlags) -> bool:
@@ -104,20 +108,39 @@ def _with_models(settings: Settings, args: AppFlags, models: Models) -> Settings
     return replace(settings, alias=names[0], aliases=names, model_path=models.target, **embeddings)
 
 
-def _app(args: AppFlags, settings: Settings, load: Loader | None) -> DocumentedApp:
+def _app(args: AppFlags, settings: Settings, models: Models, load: Loader | None) -> DocumentedApp:
     from dflash_local.server.app import create_app
 
-    return create_app(load and _checked(load, args, settings), settings)
+    app = create_app(load and _checked(load, args, settings), settings)
+    if load is not None:
+        _suggest_late(app.state.service, models)
+    return app
+
+
+def _suggest_late(service: Service, models: Models) -> None:
+    """Suggest a drafter once the server is ready and has a pause: what finds one is slow to import."""
+    first = service.beside
+
+    async def beside() -> None:
+        import asyncio  # with the server, after the engine's load has begun
+
+        if first is not None:
+            await first()
+        if service.life.engine is not None:
+            await asyncio.to_thread(suggest, models, service.life.engine.info["target"])
+
+    service.beside = beside
+
+
+def _load_native(args: AppFlags, models: Models, progress: Callable[[float], bool]) -> LoadedEngine:
+    return load_native(args, models, progress=progress, max_queue=args.max_queue)
 
 
 def _early_load(args: AppFlags, models: Models) -> EarlyLoad[LoadedEngine]:
     """Loads the engine from now on. What the load needs is imported before it: in a thread it would take turns with the
     server's imports, and the load would begin later."""
     import_module("dflash_local.engine_loader")
-    return EarlyLoad(
-        lambda progress: load_native(args, models, progress=progress, max_queue=args.max_queue),
-        partial(attach_engine, models),
-    )
+    return EarlyLoad(partial(_load_native, args, models), attach_engine)
 
 
 def _checked(load: Loader, args: AppFlags, settings: Settings) -> Loader:
