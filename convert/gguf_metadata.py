@@ -123,7 +123,19 @@ class StoredGgufTensor:
 
     def numbers(self) -> npt.NDArray[np.float32]:
         """The whole tensor as float32, in its shape. Raises ModelError."""
-        return quants.dequantize(self.rows(0, self.n_rows), self.type).reshape(self.shape)
+        return self.dequantized(self.rows(0, self.n_rows)).reshape(self.shape)
+
+    def dequantized(self, rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        """Stored rows `[n, row_bytes]` as float32. Raises ModelError for a type that the package gguf cannot read."""
+        try:
+            return quants.dequantize(rows, self.type)
+        except NotImplementedError:
+            raise ModelError(
+                f"{self.path.name}: the tensor {self.name!r} is {self.type.name}, whose numbers the package gguf "
+                "cannot read",
+                field=self.name,
+                hint="give a quantization where this tensor is of another type, or try 'pip install -U gguf'",
+            ) from None
 
 
 u32 = partial(Value, GGUFValueType.UINT32)
@@ -289,7 +301,12 @@ class _Cursor:
         try:
             kind = GGMLQuantizationType(number)
         except ValueError:
-            raise self._bad(f"the tensor {self._key!r} has the unknown type {number}") from None
+            raise ModelError(
+                f"{self._path.name}: the tensor {self._key!r} has type {number}, which the package gguf does not know",
+                field=self._key,
+                hint="pip install -U gguf; if the newest one does not know it either, the file is damaged or of a type "
+                "that cannot be read here",
+            ) from None
         if 0 in shape or shape[-1] % GGML_QUANT_SIZES[kind][0]:
             raise self._bad(f"the tensor {self._key!r} has shape {list(shape)}, which {kind.name} cannot have")
         return StoredGgufTensor(self._path, self._key, shape, kind, offset)

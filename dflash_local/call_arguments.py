@@ -24,12 +24,12 @@ def usable_arguments(text: str) -> str:
     else the whole text under the name `arguments`. A call that was cut off or malformed must not end a conversation."""
     if not text.strip() or text.strip() == "null":
         return "{}"
-    if _is_object(text):
+    if is_object(text):
         return text
     for read in (partial(json.loads, strict=False), _begun):  # models forget to escape line ends, or do not finish
         with suppress(ValueError, RecursionError):
             found = json.dumps(read(text), ensure_ascii=False)
-            if _is_object(found):
+            if is_object(found):
                 return found
     return json.dumps({"arguments": text}, ensure_ascii=False)
 
@@ -61,7 +61,7 @@ def _with_usable(function: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**function, "arguments": usable_arguments(arguments)} if isinstance(arguments, str) else function
 
 
-def _is_object(text: str) -> bool:
+def is_object(text: str) -> bool:
     """Whether libdflash and llama.cpp read it as an object."""
     try:
         value = json.loads(text, parse_constant=no_constant, parse_float=_finite)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dflash_local.arguments import to_json
-from dflash_local.call_arguments import with_usable_arguments
+from dflash_local.call_arguments import is_object, with_usable_arguments
 from dflash_local.generation import Chunk, Completion, FinishReason, Generation, Stream, Timings
 from dflash_local.media.content_parts import MarkedConversation
 from dflash_local.media.medium import Medium
@@ -76,6 +76,11 @@ class ChatCompletion:
     def timings(self) -> Timings:
         return self.completion.timings
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether it ended in the middle: at a limit, or at a stop string inside a call."""
+        return self.finish_reason == "length" or (self.finish_reason == "stop" and "tool_calls" in self.message)
+
 
 @dataclass(slots=True)
 class ChatDelta:
@@ -109,7 +114,10 @@ class AnswerParser:
         """The deltas that the end of the text completes, and the finished answer."""
         deltas = self._chat.push("", True)
         message = self._chat.message()
-        called = completion.finish_reason == "stop" and message.get("tool_calls")
+        calls = message.get("tool_calls")
+        # At a stop string inside its arguments a call is as unfinished as at a limit: nobody should run it.
+        cut = calls and completion.stopped_by is not None and not is_object(calls[-1]["function"]["arguments"])
+        called = completion.finish_reason == "stop" and calls and not cut
         return deltas, ChatCompletion(message, "tool_calls" if called else completion.finish_reason, completion)
 
     def parse(self, completion: Completion) -> ChatCompletion:

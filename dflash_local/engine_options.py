@@ -181,7 +181,7 @@ class EngineOptions:
     )
     mmproj_offload: bool = _option(
         True,
-        help="compute the projector on the target's first device",
+        help="compute the projector on the target's first device of this machine",
         native_type=c_bool,
         flag=_flag(
             _MACHINE, "--mmproj-offload", env="MMPROJ_OFFLOAD", off="--no-mmproj-offload", off_help="on the CPU"
@@ -388,8 +388,8 @@ class EngineOptions:
         flag=_flag(_MACHINE, "-mg --main-gpu", env="MAIN_GPU", metavar="N"),
     )
     split_mode: SplitMode | None = _cost_option(
-        help="how to split the target over devices: whole layers, the rows of its weights (CUDA, SYCL), weights "
-        "and K/V (experimental), or not at all",
+        help="how to split the target over devices: whole layers, the rows of its weights (SYCL), weights and K/V "
+        "(experimental), or not at all",
         default_text="layer",
         native_type=c_char_p,
         flag=_flag(_MACHINE, "-sm --split-mode", env="SPLIT_MODE", choices=get_args(SplitMode)),

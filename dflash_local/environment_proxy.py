@@ -1,7 +1,8 @@
-"""EnvironmentProxy: through which proxy a server is asked, and what says so."""
+"""EnvironmentProxy: through which proxy a server is asked, and what says so; and variables that except a server."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -31,7 +32,7 @@ class EnvironmentProxy:
 
         parts = urlsplit(address)
         host, host_and_port = parts.hostname or "", parts.netloc.rpartition("@")[2]
-        if is_loopback(host) or _is_unspecified(host):
+        if _is_this_machine(host):
             return None
         if proxy_bypass(host) or proxy_bypass(host_and_port):  # NO_PROXY may name a port, too
             return None
@@ -44,8 +45,24 @@ class EnvironmentProxy:
         return cls(url if "://" in url else f"http://{url}", source)
 
 
-def _is_unspecified(host: str) -> bool:
-    """Whether it is 0.0.0.0 or ::, where this machine answers, too."""
+def bypass_variables(address: str) -> dict[str, str]:
+    """Variables with which a program asks the server at this URL directly, too, if that is on this machine; none where
+    the environment names no proxy, or excepts the server already."""
+    from urllib.request import getproxies_environment, proxy_bypass
+
+    host, proxies = urlsplit(address).hostname or "", getproxies_environment()
+    excepted = proxies.pop("no", "")
+    if not proxies or not _is_this_machine(host) or proxy_bypass(host):
+        return {}
+    # Programs look at either name; on Windows both are one.
+    names = ("NO_PROXY",) if os.name == "nt" else ("NO_PROXY", "no_proxy")
+    return {name: ",".join(filter(None, (os.environ.get(name) or excepted, host))) for name in names}
+
+
+def _is_this_machine(host: str) -> bool:
+    """Whether a host can only mean this machine, or is 0.0.0.0 or ::, where this machine answers, too."""
+    if is_loopback(host):
+        return True
     try:
         return ip_address(host).is_unspecified
     except ValueError:

@@ -54,6 +54,11 @@ param(
         if ($LASTEXITCODE -ne 0) {
             $lines = @($output | ForEach-Object { "$_" })
             $text = $lines -join "`n"
+            if ($text -match 'SSLCertVerificationError|certificate.verify.failed|invalid peer certificate') {
+                $variable = if ($Setup.Installer -eq 'uv') { 'SSL_CERT_FILE' } else { 'PIP_CERT' }
+                Stop-With 'the certificate of the index of packages is not trusted, as behind a proxy that opens TLS' `
+                    "set $variable to a PEM file of the authorities to trust, such as the proxy's"
+            }
             if ($text -match 'new connection|getaddrinfo|unreachable|dns error|timed out|sending request') {
                 Stop-With 'no network: packages that dflash-local needs cannot be fetched' `
                     'connect, or set HTTPS_PROXY, or use -Offline with a folder that has them'
@@ -313,7 +318,8 @@ param(
         if ($Setup.Installer -eq 'uv') {
             $null = Invoke-Quietly 'uv' (@('pip', 'install', '--compile-bytecode', '--python', $Program) + $options + $What)
         } else {
-            $pip = @('-I', '-m', 'pip', '--disable-pip-version-check', '--no-input', 'install')
+            # --no-user: a pip.ini may say the opposite, with which pip installs into no environment.
+            $pip = @('-I', '-m', 'pip', '--disable-pip-version-check', '--no-input', 'install', '--no-user')
             $null = Invoke-Quietly $Program ($pip + $options + $What)
         }
     }

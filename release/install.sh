@@ -468,7 +468,8 @@ install() {
 }
 
 make_environment() {
-    unset PYTHONPATH PYTHONHOME VIRTUAL_ENV PIP_USER PIP_TARGET PIP_PREFIX
+    unset PYTHONPATH PYTHONHOME VIRTUAL_ENV PIP_TARGET PIP_PREFIX
+    export PIP_USER=0 # a pip.conf may say the opposite, with which pip installs into no environment
     environment=$home/env-$(date +%Y%m%d%H%M%S)-$$
     if [ "$installer" = uv ]; then
         # `dflash-local build` installs with pip.
@@ -554,7 +555,8 @@ install_packages() { # WHAT...
     fi
 }
 
-# In the words of pip and uv.
+# In the words of pip and uv. What uv says of a certificate has 'sending request' in it, too.
+TRUST_ERRORS='sslcertverificationerror|certificate.verify.failed|invalid peer certificate'
 NETWORK_ERRORS='new connection|name resolution|unreachable|connection refused|dns error|timed out|sending request'
 
 # Runs a command whose output only matters if it fails.
@@ -563,6 +565,12 @@ run() {
         return
     fi
     keep_log
+    if grep -Eqi "$TRUST_ERRORS" "$log"; then
+        variable=PIP_CERT
+        [ "$installer" != uv ] || variable=SSL_CERT_FILE
+        fail "the certificate of the index of packages is not trusted, as behind a proxy that opens TLS" \
+            "set $variable to a PEM file of the authorities to trust, such as the proxy's (log: $kept)"
+    fi
     if grep -Eqi "$NETWORK_ERRORS" "$log"; then
         fail "no network: packages that dflash-local needs cannot be fetched" \
             "connect, or set HTTPS_PROXY, or use --offline with a folder that has them (log: $kept)"

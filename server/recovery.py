@@ -36,7 +36,7 @@ class Recovery:
         held: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._free, self._load, self._give_up, self._held = free, load, give_up, held
-        self.refusal: HTTPError | None = None  # the 503 for requests while the engine is lost
+        self.refusal: HTTPError | None = None  # the 503 for requests while the engine is lost, with its newest reason
         self._is_lost = False  # since the last attempt began
         self._running: asyncio.Task[None] | None = None
 
@@ -44,12 +44,7 @@ class Recovery:
         """Begin to recover a lost engine, or to recover it again."""
         self._is_lost = True
         if self.refusal is None:
-            self.refusal = HTTPError(
-                503,
-                f"{cause.message}; the model is loaded again as soon as it is back",
-                code="rpc_server_lost",
-                retry_after=_LONGEST_WAIT,
-            )
+            self.refusal = _refusal(cause)
             with ExitStack() as held:
                 held.enter_context(self._held())
                 self._running = asyncio.create_task(self._run(held.pop_all()))
@@ -81,6 +76,7 @@ class Recovery:
                 raise
             except RPCError as error:
                 log.info("not yet: %s", error)
+                self.refusal = _refusal(error)
                 wait = min(1.5 * wait, _LONGEST_WAIT)
                 continue
             except Exception as error:
@@ -88,3 +84,12 @@ class Recovery:
                 return
             log.info("the model is loaded again, after %.1f s", time.monotonic() - start)
             return
+
+
+def _refusal(cause: EngineLostError | RPCError) -> HTTPError:
+    return HTTPError(
+        503,
+        f"{cause.message}; the model is loaded again as soon as it is back",
+        code="rpc_server_lost",
+        retry_after=_LONGEST_WAIT,
+    )

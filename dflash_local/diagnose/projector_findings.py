@@ -45,9 +45,8 @@ def _look_beside(model: Path) -> Iterator[Finding]:
 
 
 def _device(options: EngineOptions, info: dict[str, Any]) -> str:
-    """The first device that the target may use, as far as the library's list shows it."""
+    """The first device of this machine that the target may use, as far as the library's list shows it."""
     if not options.mmproj_offload or options.device == "none":
         return "the CPU"
-    if options.device:
-        return options.device.partition(",")[0]
-    return next((str(device["name"]) for device in gpus(info)), "the CPU")
+    names = options.device.split(",") if options.device else [str(device["name"]) for device in gpus(info)]
+    return next((name for name in names if not name.startswith("RPC")), "the CPU")

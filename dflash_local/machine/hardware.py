@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -50,7 +51,7 @@ def this_machine() -> Machine:
     logical = os.cpu_count() or 1
     return Machine(
         cpu=processor(),
-        cores=_cpuinfo()[1] or logical,
+        cores=_cpuinfo()[1] or _sysctl("hw.physicalcpu") or logical,
         logical_cores=logical,
         memory_total=memory.get("MemTotal", 0),
         memory_available=free_memory(),
@@ -116,13 +117,13 @@ def core_limit() -> int | None:
     usable, affinity = usable_cores(), _affinity()
     if usable >= (os.cpu_count() or 1):
         return None
-    fast = _physical(_listed("/sys/devices/cpu_core/cpus"))
-    return min(usable, _physical(affinity), fast or usable)
+    return min(usable, _physical(affinity), _fast_cores() or usable)
 
 
 def default_threads() -> int:
-    """Threads of an engine if nobody says: one for each physical core that this process may use."""
-    return core_limit() or this_machine().cores
+    """Threads of an engine if nobody says: one for each physical core that this process may use, of fast and slow ones
+    the fast alone, as llama.cpp takes them."""
+    return core_limit() or _fast_cores() or this_machine().cores
 
 
 def _affinity() -> set[int]:
@@ -145,10 +146,24 @@ def _physical(cores: set[int]) -> int:
     return len({"".join(_lines(f"{folder}/cpu{core}/topology/thread_siblings_list")) or core for core in cores})
 
 
+def _fast_cores() -> int:
+    """Physical cores of the fast kind; 0 if all are of one kind, or nothing says so."""
+    return _sysctl("hw.perflevel0.physicalcpu") or _physical(_listed("/sys/devices/cpu_core/cpus"))
+
+
 def _listed(path: str) -> set[int]:
     """The numbers in one of the kernel's lists, such as 0-3,8; empty without the file."""
     ranges = [part.split("-") for part in "".join(_lines(path)).strip().split(",") if part]
     return {number for ends in ranges for number in range(int(ends[0]), int(ends[-1]) + 1)}
+
+
+def _sysctl(name: str) -> int:
+    """One of macOS's numbers; 0 if it has none of this name, and elsewhere."""
+    value, size = ctypes.c_int32(0), ctypes.c_size_t(4)
+    if sys.platform == "darwin":  # the value stays 0 if the call fails
+        places = ctypes.byref(value), ctypes.byref(size)
+        ctypes.CDLL(None).sysctlbyname(name.encode(), *places, None, ctypes.c_size_t(0))
+    return value.value
 
 
 def _cpuinfo() -> tuple[str, int]:

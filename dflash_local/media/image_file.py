@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.errors import MediaError
-from dflash_local.media.media_limits import MAX_BYTES, MAX_PIXELS, MAX_SCANS, MAX_SIDE
+from dflash_local.media.media_limits import MAX_ASPECT, MAX_BYTES, MAX_PIXELS, MAX_SCANS, MAX_SIDE
 from dflash_local.media.medium import Medium, hash_of
 from dflash_local.words import MIB
 
@@ -46,21 +46,23 @@ def read_image(data: bytes, param: str) -> Medium:
 
 def image_of(image: Image, param: str) -> Medium:
     """A picture that Pillow has in memory already. Raises MediaError as `read_image`."""
-    check_size(image, param)
     if not image.width or not image.height:
         raise _refusal(param, "has no pixels")
+    check_size(image, param)
     rgb = _decoded(image, param)
     pixels = rgb.tobytes()
     return Medium("image", pixels, *rgb.size, hash_of("image", f"{rgb.width} {rgb.height} ".encode() + pixels))
 
 
 def check_size(image: Image, param: str) -> None:
-    """Raise MediaError if it has too many pixels."""
+    """Raise MediaError if it has too many pixels, or is too long."""
     width, height = image.size
-    if max(width, height) > MAX_SIDE or width * height > MAX_PIXELS:
+    longer, shorter = max(width, height), min(width, height)
+    if longer > min(MAX_SIDE, shorter * MAX_ASPECT) or width * height > MAX_PIXELS:
         raise _refusal(
             param,
-            f"has {width} x {height} pixels; at most {MAX_PIXELS // MIB} Mi are read, and {MAX_SIDE} a side",
+            f"has {width} x {height} pixels; at most {MAX_PIXELS // MIB} Mi are read, {MAX_SIDE} a side, and no side "
+            f"{MAX_ASPECT} times as long as the other",
             hint="make it smaller",
         )
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LEAST = 8  # tokens of an answer worth keeping
+_STEM = 48  # letters of a model's name in that of a file, which has at most 255 bytes
 
 
 class AnswerRecord:
@@ -42,7 +43,7 @@ class AnswerRecord:
         self._told = False  # that media are left out
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            name = f"answers-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.jsonl"
+            name = f"answers-{model.stem[:_STEM]}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.jsonl"
             self._path = folder / name
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         except OSError as error:

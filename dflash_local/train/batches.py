@@ -67,6 +67,7 @@ class Sampler:
         visits = [max(1, round(_n_anchors(text) / GROUP)) for text in texts]
         self._order = np.repeat(np.arange(len(texts)), visits)
         self.n_anchors = sum(map(_n_anchors, texts))
+        self._shuffled = (-1, self._order)  # an epoch, and the order in it: of many texts it takes long to draw
 
     @property
     def per_epoch(self) -> int:
@@ -76,8 +77,9 @@ class Sampler:
     def batch(self, number: int) -> Batch:
         """Batch `number`, counted from 0 over all epochs."""
         epoch, place = divmod(number, self.per_epoch)
-        order = np.random.default_rng((self._seed, epoch)).permutation(self._order)
-        picked = [self._texts[i] for i in order[place * self._n_texts : (place + 1) * self._n_texts]]
+        if self._shuffled[0] != epoch:
+            self._shuffled = epoch, np.random.default_rng((self._seed, epoch)).permutation(self._order)
+        picked = [self._texts[i] for i in self._shuffled[1][place * self._n_texts : (place + 1) * self._n_texts]]
         return self.of(picked, np.random.default_rng((self._seed, epoch, place)))
 
     def of(self, texts: Sequence[TappedText], rng: np.random.Generator) -> Batch:

@@ -24,9 +24,12 @@ from dflash_local.train.drafter_size import DrafterSize
 from dflash_local.train.evaluation import answer_seconds, n_measured
 from dflash_local.train.examples import read_data
 from dflash_local.train.initial_file import initial_file
+from dflash_local.train.recorded_texts import own_texts
 from dflash_local.train.shards import Layout
 from dflash_local.train.step_size import GROUP, texts_at_once
-from dflash_local.train.train_settings import ANSWER_SHARE, LEAST_FIT, TrainSettings
+from dflash_local.train.token_rows import check_readable
+from dflash_local.train.train_settings import ANSWER_SHARE, LEAST_FIT, TAP_SHARE, TrainSettings, Watcher
+from dflash_local.train.written_texts import identity
 from dflash_local.words import file_size_text, memory_text
 
 _ANSWER_PART = 0.55  # of the most tokens that an answer may have, it has on average
@@ -118,16 +121,18 @@ class Load:
 
 def load_of(settings: TrainSettings) -> Load:
     """Raises the errors of reading the target, the drafter and the prompts."""
-    target = Target.read(settings.model)
+    target, stored = Target.read(settings.model), read_model(settings.model)[1]
     prompts, recorded = read_data(settings.data, settings.work)
+    recorded = own_texts(recorded, identity(settings.model), Watcher(), has_prompts=bool(prompts))
     with tempfile.TemporaryDirectory() as folder:
-        drafter = DrafterSize.of(settings, target, initial_file(settings, target, Path(folder)))
+        init = initial_file(settings, target, Path(folder))
+        check_readable(init, stored)
+        drafter = DrafterSize.of(settings, target, init)
     config = drafter.config
     n_answers = len(prompts) * settings.n_rounds()
     written = int(n_answers * _ANSWER_PART * settings.n_predict)
     answered = written + sum(len(text.answer) for text in recorded)
     read = answered + n_answers * _PROMPT + sum(len(text.prompt) for text in recorded)
-    stored = read_model(settings.model)[1]
     return Load(
         target_bytes=sum(tensor.n_bytes for tensor in stored.values()),
         target_params=sum(math.prod(tensor.shape) for tensor in stored.values()),
@@ -194,6 +199,7 @@ def estimate(settings: TrainSettings) -> Iterator[str]:
     most = 60 * settings.minutes if settings.minutes else math.inf
     load = load.within(ANSWER_SHARE * most, rates, settings.slots)
     times = load.seconds(rates, settings.slots, settings.n_epochs)
+    times["tap"] = min(times["tap"], TAP_SHARE * most)
     others = sum(times.values()) - times["fit"]
     times["fit"] = min(times["fit"], max(most - others, LEAST_FIT * most))
     yield f"target: {load.target_params / 1e9:.2f} billion parameters, {file_size_text(load.target_bytes)}"

@@ -39,7 +39,8 @@ class Example:
 
 @dataclass(frozen=True)
 class Examples:
-    """Prompts to learn from, prompts to measure on, and texts of this target that were there already (`recorded`)."""
+    """Prompts to learn from, prompts to measure on, and texts of this target that were there already (`recorded`), as
+    far as they are learned from."""
 
     learned: list[Example]
     held_out: list[Example]
@@ -67,7 +68,8 @@ def _files(paths: Iterable[Path], work: Path) -> Iterator[Path]:
         # A record that nobody has asked anything is empty.
         found = sorted(
             file for file in path.rglob("*")
-            if file.suffix in _SUFFIXES and file.stat().st_size and work not in file.resolve().parents
+            if file.suffix in _SUFFIXES and file.is_file() and file.stat().st_size
+            and work not in file.resolve().parents
         )  # fmt: skip
         if not found:
             raise RequestError(f"{path} holds no .jsonl or .txt file", param="--data")
@@ -161,17 +163,6 @@ def with_recorded(asked: Sequence[Example], texts: Sequence[Text], n_most: int) 
             f"no recorded prompt of --data has {n_most} tokens or fewer", param="--data", hint="raise --length"
         )
     return list(found.values())
-
-
-def check_targets(texts: Sequence[Text], target: str) -> None:
-    """Raise RequestError if a text was written by another target than `target` (`identity`)."""
-    for text in texts:
-        if text.target not in ("", target):
-            raise RequestError(
-                f"--data holds answers of {text.target}, not of {target}: text of another model teaches to guess it",
-                param="--data",
-                hint="take only what this model wrote, or give the prompts alone",
-            )
 
 
 def key_of(tokens: Sequence[int], media: Sequence[Medium] = ()) -> str:

@@ -95,6 +95,21 @@ def rate_of(settings: TrainSettings, file: DrafterFile) -> float:
     return base * math.sqrt(_WIDTH / file.config.n_embd)
 
 
+@contextmanager
+def memory_errors(n_texts: int) -> Iterator[None]:
+    """Raises DFlashError if the GPU's memory does not suffice in the block, which computes `n_texts` at once (1: fewer
+    would not help)."""
+    try:
+        yield
+    except RuntimeError as error:  # of CUDA a class of its own, of Metal this one
+        if "out of memory" not in str(error):
+            raise
+        hint = "'--only lora --restart fit' takes less, and so does a smaller --length, with '--restart answer'"
+        if n_texts > 1:
+            hint = f"--micro {n_texts // 2} computes fewer texts at once, and the fit goes on with the same --batch"
+        raise DFlashError("the fit needs more memory than the GPU has", hint=hint) from None
+
+
 class Fit:
     """A fit that can be saved, loaded and continued. `done` is the share of it that is over."""
 
@@ -308,13 +323,7 @@ def run_fit(
     with fit.saved_at_the_end(workspace.checkpoint):
         while (done := share()) < 1:
             begin = time.monotonic()
-            try:
-                fit.advance(done)
-            except torch.cuda.OutOfMemoryError:
-                raise DFlashError(
-                    "the fit needs more memory than the GPU has",
-                    hint="--micro N, half of what it was (32), takes less, and the fit goes on with the same --batch",
-                ) from None
+            fit.advance(done)
             now = time.monotonic()
             fit.count(now - begin)
             if now - last_word > 1 or fit.step == 1:

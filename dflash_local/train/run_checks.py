@@ -53,6 +53,13 @@ def check_hf(folder: Path, written: str | None) -> None:
     """Raise RequestError if the folder of --hf would lose something; `written` is one that this run wrote earlier."""
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"{folder} is a file", param="--hf", hint="name a new folder")
+    parent = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise RequestError(
+            f"cannot write {folder}: {parent} is not a folder in which you may write",
+            param="--hf",
+            hint="name another folder: --hf DIR",
+        )
     if str(folder.resolve()) != written and folder.exists() and any(folder.iterdir()):
         raise RequestError(f"{folder} is not empty", param="--hf", hint="name a new folder")
 
@@ -63,6 +70,12 @@ def check_init(settings: TrainSettings, init: DrafterFile | None) -> None:
         return
     if settings.hf:
         init.check_checkpoint()
+    if settings.only == "heads" and init.kind == "dflash":
+        raise RequestError(
+            "a DFlash drafter has no heads of its own",
+            param="--only",
+            hint="--only fc or --only lora, or --kind dflash2, which gives it some",
+        )
     known: dict[str, tuple[Any, Any]] = {
         "--kind": (settings.kind, init.kind),
         "--layers": (settings.layers, init.config.n_layer),

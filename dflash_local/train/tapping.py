@@ -37,10 +37,12 @@ def tap_all(
     layout: Layout,
     workspace: Workspace,
     settings: TrainSettings,
+    deadline: float | None,
     watcher: Watcher,
 ) -> list[Shard]:
-    """Write all shards that are missing; says first what they take. `prompts` by key: those of texts about media.
-    Raises DFlashError if the disk is too small."""
+    """Write the shards that are missing, until `deadline` (of time.monotonic()), and return those that are there, at
+    least one; says first what they take. `prompts` by key: those of texts about media. Raises DFlashError if the disk
+    is too small."""
     shards = plan_shards(workspace.taps, texts, layout, settings.shard_mib << 20)
     missing = [shard for shard in shards if not shard.is_there()]
     n_tokens = sum(len(text.tokens) for shard in missing for text in texts[shard.first : shard.last])
@@ -54,8 +56,9 @@ def tap_all(
     for stale in set(workspace.taps.glob("*.safetensors")) - {shard.path for shard in shards}:
         stale.unlink()
     ends, done, begin = frozenset(engine.eog_tokens), 0, time.monotonic()
-    for shard in missing:
-        tapped = []
+    left = sorted(missing, key=lambda shard: shard.digest)  # a hash: what there is time for is of all kinds
+    while left and (deadline is None or time.monotonic() < deadline or len(left) == len(shards)):
+        shard, tapped = left.pop(), []
         for text in texts[shard.first : shard.last]:
             given = prompts[text.key].tokens_for(engine) if shows_media(text.prompt) else text.prompt
             tapped.append(_tap(engine, text, given, layout, ends))
@@ -63,7 +66,10 @@ def tap_all(
             watcher.progress(done, n_tokens, f"{done} tokens, {done / max(time.monotonic() - begin, 1e-3):.0f} tok/s")
         write_shard(shard, tapped)
         workspace.keep_time()
-    return shards
+    if left:
+        n_left = sum(shard.last - shard.first for shard in left)
+        watcher.note(f"{n_left} of {len(texts)} answers are left out: --minutes leaves no time to tap them")
+    return [shard for shard in shards if shard not in left]
 
 
 def _tap(engine: Engine, text: Text, given: Sequence[int], layout: Layout, ends: frozenset[int]) -> TappedText:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from gguf import quants
 
 from dflash_local.convert.gguf_metadata import StoredGgufTensor
 from dflash_local.errors import ModelError
@@ -31,7 +30,7 @@ class TokenRows:
         raw = np.memmap(
             self.stored.path, np.uint8, "r", self.stored.offset, (self.stored.n_rows, self.stored.row_bytes)
         )
-        found: npt.NDArray[np.float32] = quants.dequantize(np.ascontiguousarray(raw[rows]), self.stored.type)
+        found = self.stored.dequantized(np.ascontiguousarray(raw[rows]))
         return found.reshape(len(rows), self.stored.shape[-1])
 
     def tokens(self, n_vocab: int) -> npt.NDArray[np.int64]:
@@ -56,6 +55,17 @@ def head_rows(file: DrafterFile, target: Mapping[str, StoredGgufTensor]) -> Toke
     places = np.full(file.config.n_vocab, -1, np.int64)
     places[tokens] = np.arange(tokens.size)
     return TokenRows(file.frozen[HEAD], places)
+
+
+def check_readable(file: DrafterFile | None, target: Mapping[str, StoredGgufTensor]) -> None:
+    """Raise ModelError if the fit could not read embeddings, head or output norm: of the drafter to go on from, or of
+    the target, whose `target` has all tensors."""
+    frozen = {} if file is None else file.frozen
+    embeddings = frozen.get(EMBEDDINGS) or _of(target, EMBEDDINGS)
+    norm = target.get("output_norm.weight") if file is None else None  # a new drafter begins with it
+    for tensor in (embeddings, frozen.get(HEAD) or target.get(HEAD), norm):
+        if tensor is not None:
+            tensor.dequantized(tensor.rows(0, 1))
 
 
 def mask_row(file: DrafterFile, embeddings: TokenRows) -> npt.NDArray[np.float32]:

@@ -15,6 +15,7 @@ from dflash_local.option import Option, options_of
 
 NEW_DRAFTER, TEXT, FIT, MACHINE = "a new drafter", "training text", "fit", "machine"
 ANSWER_SHARE = 0.3  # of a run's minutes, for answering
+TAP_SHARE = 0.4  # of a run's minutes, for tapping: more than answers of this run take, not of a large record
 LEAST_FIT = 0.3  # of a run's minutes, whatever the other stages took
 _ROW_BLOCK = 32  # elements of a row that a quantized type stores together
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dflash_local import __version__
 from dflash_local.bench import Run
 from dflash_local.convert.conversion import convert
-from dflash_local.convert.gguf_metadata import read_metadata, read_model
+from dflash_local.convert.gguf_metadata import StoredGgufTensor, read_metadata, read_model
 from dflash_local.convert.outtypes import RowQuantizer, find_outtype
 from dflash_local.convert.target import MASK_TOKEN, Target
 from dflash_local.draft_options import DraftKind
@@ -41,7 +41,6 @@ from dflash_local.train.evaluation import (
 from dflash_local.train.examples import (
     Example,
     Examples,
-    check_targets,
     hold_out,
     questions,
     read_data,
@@ -50,10 +49,13 @@ from dflash_local.train.examples import (
 )
 from dflash_local.train.initial_file import initial_file, new_form
 from dflash_local.train.mtp_file import MtpFile, write_merged
+from dflash_local.train.recorded_texts import learned_texts, own_texts
 from dflash_local.train.run_checks import check_hf, check_init, check_settings
 from dflash_local.train.shards import Layout, Shard, TappedText, read_shard
+from dflash_local.train.step_size import texts_at_once
 from dflash_local.train.tapping import tap_all, usable
-from dflash_local.train.train_settings import ANSWER_SHARE, LEAST_FIT, TrainSettings, Watcher
+from dflash_local.train.token_rows import check_readable
+from dflash_local.train.train_settings import ANSWER_SHARE, LEAST_FIT, TAP_SHARE, TrainSettings, Watcher
 from dflash_local.train.workspace import Workspace, whole_file
 from dflash_local.train.written_texts import Text, identity, read_texts
 
@@ -86,7 +88,7 @@ class Result:
 
 def train(settings: TrainSettings, watcher: Watcher, restart: str | None = None) -> Result:
     """Train a drafter and write it to `settings.output`. A run that was stopped goes on; `restart` names a stage to do
-    anew.
+    anew; nothing is removed before all that can be refused has been checked.
 
     Raises:
         RequestError: settings are wrong, or differ from those with which the run was begun.
@@ -98,9 +100,7 @@ def train(settings: TrainSettings, watcher: Watcher, restart: str | None = None)
     with workspace.opened():
         if settings.hf:
             check_hf(settings.hf, workspace.state.get("hf"))
-        if restart:
-            workspace.restart(restart)
-        return _Run(settings, workspace, watcher).run()
+        return _Run(settings, workspace, watcher, restart).run()
 
 
 @dataclass
@@ -108,27 +108,45 @@ class _Run:
     settings: TrainSettings
     workspace: Workspace
     watcher: Watcher
+    restart: str | None = None
     begun: float = field(default_factory=time.monotonic)
 
     def run(self) -> Result:
         import torch
 
+        from dflash_local.train.fitting import memory_errors
+
         s = self.settings
         self.target = Target.read(s.model)
         self.init = initial_file(s, self.target, self.workspace.folder)
-        check_init(s, self.init)
-        if s.draft_vocab:
-            check_head(s.draft_vocab, self._size.config)
+        self._check()
         if self.init and self.init.n_ff_before:
             n_ff, before = self.init.config.n_ff, self.init.n_ff_before
             self.watcher.note(f"each feed-forward part of {s.init} keeps {n_ff} of its {before} units")
         if self.init and self.init.kind_before:
             self.watcher.note(f"{s.init} becomes a {self.init.config.kind.name} drafter, whose own parts are new")
-        self.before_now = sum(self.workspace.state["seconds"].values())
         self.examples = self._answer()
         texts, shards = self._tap()
-        with torch.enable_grad():  # whoever calls may have turned gradients off
+        # Whoever calls may have turned gradients off.
+        with torch.enable_grad(), memory_errors(texts_at_once(s, self.device.type)):
             return self._fit(texts, shards)
+
+    def _check(self) -> None:
+        """Refuse what would be refused later, before anything of an earlier run is removed."""
+        from dflash_local.train.fitting import pick_device
+
+        s, workspace = self.settings, self.workspace
+        check_init(s, self.init)
+        check_readable(self.init, self._stored)
+        if s.draft_vocab:
+            check_head(s.draft_vocab, self._size.config)
+        self.device = pick_device(s.device)
+        if self.restart != "answer":
+            workspace.check("answer", self._answer_settings())
+        if self.restart not in ("answer", "tap"):
+            workspace.check("tap", self._tap_settings())
+        self.prompts, recorded = read_data(s.data, s.work)
+        self.recorded = own_texts(recorded, identity(s.model), self.watcher, has_prompts=bool(self.prompts))
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -139,36 +157,52 @@ class _Run:
 
     # ---- stages ----
 
-    def _answer(self) -> Examples:
-        s, workspace = self.settings, self.workspace
-        begin_settings = {
+    def _answer_settings(self) -> dict[str, Any]:
+        s = self.settings
+        found = {
             "model": identity(s.model), "temperatures": s.temperatures, "n_predict": s.n_predict, "seed": s.seed,
             "length": s.length,
         }  # fmt: skip
-        if s.mmproj:
-            begin_settings["mmproj"] = identity(s.mmproj)
-        workspace.begin("answer", begin_settings)
-        prompts, recorded = read_data(s.data, s.work)
-        check_targets(recorded, identity(s.model))
-        self.watcher.stage("answer", f"{s.model.name} answers {len(prompts)} prompts")
+        return found | {"mmproj": identity(s.mmproj)} if s.mmproj else found
+
+    def _answer(self) -> Examples:
+        s, workspace = self.settings, self.workspace
+        self.watcher.stage("answer", f"{s.model.name} answers {len(self.prompts)} prompts")
         drafter = self._init_gguf if s.slots < _MANY_SLOTS else None
         with self._engine(drafter, n_slots=s.slots, length=s.length, warmup=True) as engine:
-            asked = self._examples(engine, prompts) if prompts else []
-            found = with_recorded(asked, recorded, self._longest_prompt)
-            held_out = hold_out(found, s.held_out, workspace.state.get("held_out", ()))
-            keys = [example.key for example in held_out]
-            learned = [example for example in asked if example.key not in keys]  # what is recorded is answered
-            workspace.state["held_out"] = keys
-            workspace.save()
-            deadline = None
-            if s.minutes:
-                left = ANSWER_SHARE * 60 * s.minutes - workspace.seconds("answer")
-                deadline = time.monotonic() + max(left, 0.0)
-            n_most = self._tokens_on_disk() - sum(len(_cut(text, s.length).tokens) for text in recorded)
-            if learned and not workspace.answers.exists():
+            examples = self._begun(engine)
+            deadline = self._deadline("answer", ANSWER_SHARE)
+            n_most = self._tokens_on_disk() - sum(len(text.tokens) for text in examples.recorded)
+            if (examples.learned or not examples.recorded) and not workspace.answers.exists():
                 self._need_disk()
             with workspace.timed("answer"):
-                answer_all(engine, learned, workspace, s, deadline, n_most, self.watcher)
+                answer_all(engine, examples.learned, workspace, s, deadline, n_most, self.watcher)
+        return examples
+
+    def _deadline(self, stage: str, share: float) -> float | None:
+        """Of a stage that may take this share of the minutes in all runs, by time.monotonic(); None: there is none."""
+        if self.settings.minutes is None:
+            return None
+        return time.monotonic() + max(share * 60 * self.settings.minutes - self.workspace.seconds(stage), 0.0)
+
+    def _begun(self, engine: Engine) -> Examples:
+        """The examples. Once they are known nothing speaks against the run: what is done anew is removed."""
+        s, workspace, anew = self.settings, self.workspace, self.restart == "answer"
+        rendered = {} if anew else workspace.read_prompts()
+        n_known = len(rendered)
+        asked = self._examples(engine, self.prompts, rendered) if self.prompts else []
+        found = with_recorded(asked, self.recorded, self._longest_prompt)
+        held_out = hold_out(found, s.held_out, () if anew else workspace.state.get("held_out", ()))
+        if self.restart:
+            workspace.restart(self.restart)
+        workspace.begin("answer", self._answer_settings())
+        if len(rendered) > n_known:
+            workspace.write_prompts(rendered)
+        self.before_now = sum(workspace.state["seconds"].values())
+        keys = workspace.state["held_out"] = [example.key for example in held_out]
+        workspace.save()
+        learned = [example for example in asked if example.key not in keys]  # what is recorded is answered
+        recorded = learned_texts(self.recorded, keys, s.length, self._tokens_on_disk(), self.watcher)
         return Examples(learned, held_out, recorded)
 
     def _tokens_on_disk(self) -> int:
@@ -183,6 +217,11 @@ class _Run:
         )
 
     @cached_property
+    def _stored(self) -> dict[str, StoredGgufTensor]:
+        """The target's tensors."""
+        return read_model(self.settings.model)[1]
+
+    @cached_property
     def _size(self) -> DrafterSize:
         return DrafterSize.of(self.settings, self.target, self.init)
 
@@ -195,9 +234,11 @@ class _Run:
         """Tokens of a prompt that leaves room for an answer."""
         return self.settings.length - min(self.settings.n_predict, self.settings.length // 2)
 
-    def _examples(self, engine: Engine, prompts: Sequence[dict[str, Any]]) -> list[Example]:
+    def _examples(
+        self, engine: Engine, prompts: Sequence[dict[str, Any]], rendered: dict[str, list[int]]
+    ) -> list[Example]:
         n_most = self._longest_prompt
-        examples = self._tokenized(engine, prompts, n_most, "--data")
+        examples = tokenized(engine, prompts, n_most, "--data", rendered)
         if len(examples) < len(prompts):
             left_out = len(prompts) - len(examples)
             self.watcher.note(
@@ -206,26 +247,20 @@ class _Run:
             )
         return examples
 
-    def _tokenized(self, engine: Engine, prompts: Sequence[dict[str, Any]], n_most: int, param: str) -> list[Example]:
-        """As they were first rendered, in whichever run."""
-        rendered = self.workspace.read_prompts()
-        n_known = len(rendered)
-        examples = tokenized(engine, prompts, n_most, param, rendered)
-        if len(rendered) > n_known:
-            self.workspace.write_prompts(rendered)
-        return examples
+    def _tap_settings(self) -> dict[str, Any]:
+        s, layout = self.settings, self._layout
+        stored = {"goal": s.goal, "top_k": layout.top_k}  # --goal first: a text stores none, whatever --top-k says
+        taps = {"kind": "mtp"} if s.kind == "mtp" else {"taps": [layer - 1 for layer in layout.layers]}
+        return {**taps, **stored}
 
     def _tap(self) -> tuple[list[Text], list[Shard]]:
         s, workspace = self.settings, self.workspace
         layout = self._layout
-        stored = {"goal": s.goal, "top_k": layout.top_k}  # --goal first: a text stores none, whatever --top-k says
-        taps = {"kind": "mtp"} if s.kind == "mtp" else {"taps": [layer - 1 for layer in layout.layers]}
-        workspace.begin("tap", {**taps, **stored})
+        workspace.begin("tap", self._tap_settings())
         held_out = {example.key for example in self.examples.held_out}
         written = read_texts(workspace.answers) if workspace.answers.exists() else iter(())
-        recorded = [_cut(text, s.length) for text in self.examples.recorded]
         prompts = {example.key: example for example in self.examples.learned}
-        texts = usable([text for text in (*recorded, *written) if text.key not in held_out], prompts)
+        texts = self.examples.recorded + usable([text for text in written if text.key not in held_out], prompts)
         if not texts:
             raise DFlashError(
                 "there is no answer to learn from: all are too short, or there was no time to write them",
@@ -234,11 +269,12 @@ class _Run:
         n_tokens = sum(len(text.answer) for text in texts)
         self.watcher.stage("tap", f"{len(texts)} answers of {n_tokens} tokens pass through {s.model.name}")
         with self._engine(None, n_slots=1, length=s.length + 1, warmup=False) as engine, workspace.timed("tap"):
-            shards = tap_all(engine, texts, prompts, layout, workspace, s, self.watcher)
-        return texts, shards
+            deadline = self._deadline("tap", TAP_SHARE)
+            shards = tap_all(engine, texts, prompts, layout, workspace, s, deadline, self.watcher)
+        return [text for shard in shards for text in texts[shard.first : shard.last]], shards
 
     def _fit(self, texts: Sequence[Text], shards: Sequence[Shard]) -> Result:
-        from dflash_local.train.fitting import Fit, pick_device, run_fit
+        from dflash_local.train.fitting import Fit, memory_errors, run_fit
 
         s, workspace = self.settings, self.workspace
         file = self.init or self._new_file(texts)
@@ -253,7 +289,8 @@ class _Run:
         what = f"a {file.config.kind.name} drafter of {file.config.n_layer} layers"
         self.watcher.stage("fit", f"{'the MTP layer' if s.kind == 'mtp' else what} learns")
         tapped: list[TappedText] = [text for shard in shards for text in read_shard(shard.path)]
-        fit = Fit(file, tapped, read_model(s.model)[1], s, pick_device(s.device))
+        with memory_errors(1):
+            fit = Fit(file, tapped, self._stored, s, self.device)
         if workspace.checkpoint.exists():
             fit.load(workspace.checkpoint)
             self.before_now += fit.seconds
@@ -280,7 +317,7 @@ class _Run:
             state["mask_token"] = self._mask_token(texts)
         form = new_form(s, self.target, state["mask_token"])
         file = DrafterFile.new(form, self.target, s.output.stem, s.seed)
-        norm = read_model(s.model)[1].get("output_norm.weight")
+        norm = self._stored.get("output_norm.weight")
         if norm is not None:  # the target's head expects what this norm makes
             file.values["norm.weight"] = norm.numbers().copy()
         return file
@@ -308,8 +345,12 @@ class _Run:
         self.watcher.note(f"AL of the drafter to go on from: {evaluation.al:.2f} with {budget} nodes")
 
     def _check_al(self, drafter: Path, path: Path) -> float:
+        rendered = self.workspace.read_prompts()  # as they were first rendered, in whichever run
+        n_known = len(rendered)
         with self._measuring_engine(drafter, warmup=False) as engine:
-            prompts = self._tokenized(engine, questions(path), self.settings.length, "--check")
+            prompts = tokenized(engine, questions(path), self.settings.length, "--check", rendered)
+            if len(rendered) > n_known:
+                self.workspace.write_prompts(rendered)
             runs = measure_alone(engine, prompts, self.settings.budget)
         self._count_measured(len(runs))
         return acceptance_length(runs)
@@ -550,10 +591,3 @@ def _quantizer(outtype: str, fc_type: str | None) -> RowQuantizer | None:
     from dflash_local.native import quantize_rows
 
     return quantize_rows
-
-
-def _cut(text: Text, length: int) -> Text:
-    room = length - len(text.prompt)
-    if len(text.answer) <= room:
-        return text
-    return Text(text.key, text.round, text.prompt, text.answer[: max(room, 0)], text.temperature, False)

@@ -112,16 +112,17 @@ class Workspace:
     # ---- stages ----
 
     def begin(self, stage: str, settings: Mapping[str, Any]) -> None:
-        """Enter a stage with the settings that its results depend on.
-
-        Raises:
-            RequestError: it was begun with others; says what differs and what to do.
-        """
-        settings = json.loads(json.dumps(settings))
-        before = self.state["stages"].get(stage)
-        if before is None:
-            self.state["stages"][stage] = settings
+        """Enter a stage with the settings that its results depend on. Raises RequestError, as `check`."""
+        self.check(stage, settings)
+        is_new = stage not in self.state["stages"]
+        self.state["stages"][stage] = {**self.state["stages"].get(stage, {}), **json.loads(json.dumps(settings))}
+        if is_new:
             self.save()
+
+    def check(self, stage: str, settings: Mapping[str, Any]) -> None:
+        """Raise RequestError if a stage was begun with other settings; says what differs and what to do."""
+        before, settings = self.state["stages"].get(stage), json.loads(json.dumps(settings))
+        if before is None:
             return
         for name in [name for name in {**settings, **before} if name not in _DROPPED]:
             if not _agree(before.get(name), settings.get(name)):
@@ -132,10 +133,10 @@ class Workspace:
                     hint=f"give the same again, or '--restart {stage}' to do this stage and those after it anew, or "
                     "another folder with --work",
                 )
-        self.state["stages"][stage] = {**before, **settings}
 
     def restart(self, stage: str) -> None:
-        """Forget a stage and those after it."""
+        """Forget a stage and those after it. What was made of --init stays: this run has read it already, or writes it
+        anew."""
         for name in STAGES[STAGES.index(stage) :]:
             self.state["stages"].pop(name, None)
             self.state["seconds"].pop(name, None)
@@ -155,7 +156,7 @@ class Workspace:
         return {
             "answer": (self.prompts, self.answers),
             "tap": (self.taps,),
-            "fit": (self.checkpoint, self.best, self.best_values, *self.folder.glob("init*.gguf")),
+            "fit": (self.checkpoint, self.best, self.best_values),
         }[stage]
 
     def read_prompts(self) -> dict[str, list[int]]:
@@ -209,7 +210,7 @@ class Workspace:
 
     def stored(self) -> int:
         """Bytes of hidden states and of the fit so far."""
-        files = [*self.taps.glob("*"), *self._files("fit")]
+        files = [*self.taps.glob("*"), *self._files("fit"), *self.folder.glob("init*.gguf")]
         return sum(path.stat().st_size for path in files if path.is_file())
 
     def need(self, n_bytes: int, what: str) -> None:

@@ -86,16 +86,17 @@ def _is_tokens(value: Any, *, media: bool = False) -> bool:
 
 
 def read_texts(path: Path) -> Iterator[Text]:
-    """All whole lines of a file of answers. Raises RequestError."""
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+    """All whole lines of a file of answers: a last one without its end may be being written. Raises RequestError."""
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             data = json.loads(line)
         except ValueError:
-            raise RequestError(
-                f"{path}, line {number}: not JSON", param="--work", hint="remove the line; its answer is written again"
-            ) from None
+            if number == len(lines):
+                return
+            raise RequestError(f"{path}, line {number}: not JSON", param="--data", hint="remove the line") from None
         yield Text.of(data, f"{path}, line {number}")
 
 

@@ -90,7 +90,6 @@ json parser_fields(const common_chat_params & params, const common_chat_template
         { "format", int(params.format) },
         { "generation_prompt", params.generation_prompt },
         { "continues", inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE },
-        { "structured", may_call(inputs) || !inputs.json_schema.empty() },
         { "json", !inputs.json_schema.empty() },
         { "arena", params.parser },
     };

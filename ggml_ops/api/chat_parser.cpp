@@ -10,10 +10,6 @@ namespace dflash {
 
 namespace {
 
-// JSON nesting depth in an answer, about 2 KB of stack per level. Brackets in strings count too, since the answer as a
-// whole is not JSON.
-constexpr int32_t MAX_OPEN = 256;
-
 std::string new_call_id() {
     static const char            letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     thread_local std::mt19937_64 rng{ std::random_device{}() };
@@ -77,11 +73,9 @@ chat_parser::chat_parser(const std::string & parser) : chat_parser(parse_json(pa
 chat_parser::chat_parser(const json & object, const std::string & field) {
     field_reader in(object, field);
     std::string  arena;
-    int32_t      format = 0;
-    in.read("format", format, 0, COMMON_CHAT_FORMAT_COUNT - 1);
+    const auto   format = as_integer(in.need("format"), in.name("format"), 0, COMMON_CHAT_FORMAT_COUNT - 1);
     in.read("generation_prompt", params_.generation_prompt);
     in.read("continues", params_.is_continuation);
-    structured_ = as_bool(in.need("structured"), in.name("structured"));
     in.read("json", json_);
     in.read("arena", arena);
     if (const json * other = in.take("answer")) {
@@ -113,22 +107,12 @@ chat_parser::chat_parser(const json & object, const std::string & field) {
     reasoning_given_ = reasoning_.size();
 }
 
-// Drops text past MAX_OPEN open brackets: no format uses that many, and the parser would overflow the stack.
 void chat_parser::read(const std::string & text) {
     if (answer_) {
         answer_->read(text);
     }
-    for (const char c : text) {
-        if (structured_) {
-            depth_ += c == '[' || c == '{';
-            if (depth_ > MAX_OPEN) {
-                return;
-            }
-            depth_ -= depth_ > 0 && (c == ']' || c == '}');
-        }
-        text_ += c;
-        short_ += c;
-    }
+    text_ += text;
+    short_ += text;
 }
 
 common_chat_msg chat_parser::parse(bool is_final) {

@@ -63,9 +63,7 @@ class chat_parser {
     bool          leave_out(size_t begin, size_t end, const common_chat_msg & msg);
 
     common_chat_parser_params params_;
-    bool                      structured_;      // the format contains JSON, which llama.cpp parses recursively
-    bool                      json_  = false;   // the content is JSON
-    int32_t                   depth_ = 0;       // open brackets at the end of text_
+    bool                      json_ = false;   // the content is JSON
     std::string               text_;
 
     std::string      short_;                  // text_ without the cuts

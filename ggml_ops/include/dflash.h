@@ -139,7 +139,7 @@ typedef struct dflash_engine_params {
 
     // media
     const char * mmproj;             // the target's projector, a GGUF file, which reads media; NULL: text only
-    bool         mmproj_offload;     // compute it on the first device that the target may use; false: on the CPU
+    bool         mmproj_offload;     // compute it on the target's first device of this machine; false: on the CPU
     int32_t      image_min_tokens;   // rows that an image takes at least, for models that let one choose; 0: their own
     int32_t      image_max_tokens;   // and at most
 

@@ -2,7 +2,11 @@
 
 #include "base/error.h"
 #include "llama/access.h"
+#include "llama/devices.h"
 #include "media/media_limits.h"
+
+#include <algorithm>
+#include <vector>
 
 namespace dflash {
 
@@ -12,8 +16,15 @@ static llama_flash_attn_type flash_attention(int32_t wanted) {
                       : LLAMA_FLASH_ATTN_TYPE_DISABLED;
 }
 
+// Null: the CPU. Not an RPC server's: a medium would cross the network after each group of its ops.
+static ggml_backend_dev_t device_of_projector(const dflash_engine_params & params, const llama_model * target) {
+    const std::vector<ggml_backend_dev_t> devices = access_devices(target);
+    const auto                            here    = std::find_if_not(devices.begin(), devices.end(), is_rpc);
+    return params.mmproj_offload && here != devices.end() ? *here : nullptr;
+}
+
 bool is_offloaded(const dflash_engine_params & params, const llama_model * target) {
-    return params.mmproj_offload && !access_devices(target).empty();
+    return device_of_projector(params, target);
 }
 
 mtmd_context_params projector_params(
@@ -22,8 +33,8 @@ mtmd_context_params projector_params(
     refuse_if(params.image_max_tokens > most, "image_max_tokens is ", params.image_max_tokens,
         "; this projector takes at most ", most);
     mtmd_context_params p = mtmd_context_params_default();
-    p.use_gpu             = is_offloaded(params, target);
-    p.device              = p.use_gpu ? access_devices(target).front() : nullptr;
+    p.device              = device_of_projector(params, target);
+    p.use_gpu             = p.device;
     p.print_timings       = false;
     p.n_threads           = params.n_threads_batch;
     p.flash_attn_type     = flash_attention(params.flash_attn);

@@ -9,8 +9,8 @@
 
 namespace dflash {
 
-// Whether it is computed on the first device that the target may use: it is to be offloaded, and there is one. Else the
-// CPU computes it.
+// Whether it is computed on the first device of this machine that the target may use: it is to be offloaded, and there
+// is one. Else the CPU computes it.
 bool is_offloaded(const dflash_engine_params & params, const llama_model * target);
 
 // traits: of params.mmproj. Throws status_error.

@@ -20,7 +20,8 @@ namespace dflash {
 
 namespace {
 
-constexpr int PATIENCE_MS = 10000;   // timeout of connecting and of the greeting
+constexpr int PATIENCE_MS = 10000;   // a client's timeout of connecting and of the greeting
+constexpr int GREETING_MS = 5000;    // a server's of the greeting: whoever waits behind is still served in time
 // 10 s of silence, then 4 probes 5 s apart
 constexpr int IDLE_SECONDS = 10, PROBE_SECONDS = 5, N_PROBES = 4;
 
@@ -61,6 +62,23 @@ void set_option(os_socket s, int level, int name, int value) {
     setsockopt(s, level, name, (const char *) &value, sizeof(value));
 }
 
+// Treats a peer as gone half a minute after its machine or network fails.
+void watch_peer(os_socket s) {
+    set_option(s, SOL_SOCKET, SO_KEEPALIVE, 1);
+#if defined(TCP_KEEPIDLE)
+    set_option(s, IPPROTO_TCP, TCP_KEEPIDLE, IDLE_SECONDS);
+#elif defined(TCP_KEEPALIVE)
+    set_option(s, IPPROTO_TCP, TCP_KEEPALIVE, IDLE_SECONDS);
+#endif
+#if defined(TCP_KEEPINTVL) && defined(TCP_KEEPCNT)
+    set_option(s, IPPROTO_TCP, TCP_KEEPINTVL, PROBE_SECONDS);
+    set_option(s, IPPROTO_TCP, TCP_KEEPCNT, N_PROBES);
+#endif
+#if defined(TCP_USER_TIMEOUT)   // timeout of unacknowledged data, in milliseconds
+    set_option(s, IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * (IDLE_SECONDS + PROBE_SECONDS * N_PROBES));
+#endif
+}
+
 bool failed(int code) {
     why = std::system_category().message(code);
     return false;
@@ -94,32 +112,20 @@ bool rpc_connect(intptr_t socket, const void * address, size_t size) {
     const bool connected = connect_in_time(s, address, size);
     set_blocking(s, true);
     if (connected) {
-        rpc_watch_peer(socket);
+        watch_peer(s);
         set_patience(s, PATIENCE_MS);
     }
     return connected;
 }
 
+void rpc_await_greeting(intptr_t socket) {
+    watch_peer((os_socket) socket);
+    set_patience((os_socket) socket, GREETING_MS);
+}
+
 void rpc_end_handshake(intptr_t socket) {
     set_patience((os_socket) socket, 0);
     greeted = socket;
-}
-
-void rpc_watch_peer(intptr_t socket) {
-    const os_socket s = (os_socket) socket;
-    set_option(s, SOL_SOCKET, SO_KEEPALIVE, 1);
-#if defined(TCP_KEEPIDLE)
-    set_option(s, IPPROTO_TCP, TCP_KEEPIDLE, IDLE_SECONDS);
-#elif defined(TCP_KEEPALIVE)
-    set_option(s, IPPROTO_TCP, TCP_KEEPALIVE, IDLE_SECONDS);
-#endif
-#if defined(TCP_KEEPINTVL) && defined(TCP_KEEPCNT)
-    set_option(s, IPPROTO_TCP, TCP_KEEPINTVL, PROBE_SECONDS);
-    set_option(s, IPPROTO_TCP, TCP_KEEPCNT, N_PROBES);
-#endif
-#if defined(TCP_USER_TIMEOUT)   // timeout of unacknowledged data, in milliseconds
-    set_option(s, IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * (IDLE_SECONDS + PROBE_SECONDS * N_PROBES));
-#endif
 }
 
 void rpc_drop(intptr_t socket, const char * reason) {

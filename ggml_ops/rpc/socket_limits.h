@@ -9,11 +9,12 @@
 namespace dflash {
 
 // connect() with a timeout of some seconds, which also applies to the greeting that follows. false: rpc_why() says why.
+// From then on the peer counts as gone half a minute after its machine or network fails.
 bool rpc_connect(intptr_t socket, const void * address, size_t size);
-// Call after the greetings: from here on, answers have no timeout.
+// The same two limits for a client that a server has accepted: it serves nobody else while it waits for its greeting.
+void rpc_await_greeting(intptr_t socket);
+// Call after the greetings: from here on, messages have no timeout.
 void rpc_end_handshake(intptr_t socket);
-// Treats a peer as gone half a minute after its machine or network fails.
-void rpc_watch_peer(intptr_t socket);
 // Closes the socket; rpc_why() then returns `why`.
 void rpc_drop(intptr_t socket, const char * why);
 // Ends what waits for it, on any thread: the peer seems to have hung up.

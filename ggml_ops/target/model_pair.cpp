@@ -146,8 +146,8 @@ bool wants_mtp(const dflash_engine_params & p, const gguf_file & file) {
 model_pair::model_pair(const dflash_engine_params & params, const load_options & options) :
     rpc_(params.rpc), plans_(options.plans), host_memory_(params.host_memory) {
     const abort_guard guard(abort_guard::phase::load);
+    rpc_.connect();
     rpc_.blame([&] {
-        rpc_.connect();
         place(params, options.stand_ins);
         load(params, options);
     });

@@ -91,6 +91,17 @@ llama_split_mode parse_split_mode(const char * name) {
     return mode->second;
 }
 
+// A pass uses the model's devices and the CPU: llama.cpp aborts if a tensor is elsewhere.
+void check_reach(ggml_backend_buffer_type_t type, const char * field, const std::vector<ggml_backend_dev_t> & devices) {
+    ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
+    if (is_cpu(device) || std::find(devices.begin(), devices.end(), device) != devices.end()) {
+        return;
+    }
+    const char * its_devices = std::string(field) == "override_tensor" ? "device" : "device_draft";
+    throw status_error(DFLASH_ERROR_ARG, field, " puts tensors on ", ggml_backend_dev_name(device),
+        ", which is not among the devices of the model: name it with ", its_devices, ", too");
+}
+
 // Buffer types by their names and by those of their devices.
 std::map<std::string, ggml_backend_buffer_type_t> buffer_types(std::vector<ggml_backend_dev_t> devices) {
     std::map<std::string, ggml_backend_buffer_type_t> types;
@@ -174,9 +185,9 @@ placement placement::of_drafter(const dflash_engine_params & params, const std::
     if (is_set(params.device_draft)) {
         placed.devices_ = find_devices(params.device_draft, "device_draft", known);
     }
-    placed.read_overrides(params.override_tensor_draft, "override_tensor_draft", known);
     // a target on the CPU keeps a drafter off the device only if nobody has asked for one there
     placed.follows_ = placed.devices_.empty() && (params.n_gpu_layers != 0 || params.n_gpu_layers_draft < 0);
+    placed.read_overrides(params.override_tensor_draft, "override_tensor_draft", known);
     return placed;
 }
 
@@ -191,7 +202,7 @@ void placement::settle(const placement & placed, const llama_model * target) {
     devices_ = { is_cpu(device) ? nullptr : device, nullptr };
     for (const llama_model_tensor_buft_override & override : overrides_) {
         if (override.buft) {
-            check_reach(override.buft, "override_tensor_draft");
+            check_reach(override.buft, "override_tensor_draft", devices_);
         }
     }
 }
@@ -209,6 +220,14 @@ void placement::stay_on(const std::vector<ggml_backend_dev_t> & devices) {
     }
 }
 
+// The devices of the model where none are named. With main_gpu below 0 it is on the CPU.
+std::vector<ggml_backend_dev_t> placement::chosen_of(const std::vector<ggml_backend_dev_t> & known) const {
+    if (split_mode_ != LLAMA_SPLIT_MODE_NONE || known.empty()) {
+        return known;
+    }
+    return main_gpu_ < 0 ? std::vector<ggml_backend_dev_t>() : std::vector<ggml_backend_dev_t>{ known[main_gpu_] };
+}
+
 void placement::read_overrides(const char * text, const char * field, const std::vector<ggml_backend_dev_t> & known) {
     if (!is_set(text)) {
         return;
@@ -224,19 +243,11 @@ void placement::read_overrides(const char * text, const char * field, const std:
                 "', must be PATTERN=BUFFER with one of the buffers ", joined(names, ", "));
         }
         check_pattern(part.substr(0, equals), field);
-        check_reach(type->second, field);
+        if (!follows_) {   // else settle() does
+            check_reach(type->second, field, devices_.empty() ? chosen_of(known) : devices_);
+        }
         add_override(part.substr(0, equals), type->second);
     }
-}
-
-// A pass uses the model's devices and the CPU: llama.cpp aborts if a tensor is elsewhere.
-void placement::check_reach(ggml_backend_buffer_type_t type, const char * field) const {
-    ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
-    if (is_cpu(device) || devices_.empty() || std::find(devices_.begin(), devices_.end(), device) != devices_.end()) {
-        return;
-    }
-    throw status_error(DFLASH_ERROR_ARG, field, " puts tensors on ", ggml_backend_dev_name(device),
-        ", which is not among the devices of the model: name it there, too");
 }
 
 void placement::keep_experts_on_cpu(const dflash_engine_params & params) {

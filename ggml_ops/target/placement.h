@@ -37,9 +37,9 @@ class placement {
   private:
     void read_overrides(const char * text, const char * field, const std::vector<ggml_backend_dev_t> & known);
     void keep_experts_on_cpu(const dflash_engine_params & params);
-    void check_reach(ggml_backend_buffer_type_t type, const char * field) const;
     void add_override(const std::string & pattern, ggml_backend_buffer_type_t type);
     void check_split(const std::vector<ggml_backend_dev_t> & known) const;
+    std::vector<ggml_backend_dev_t> chosen_of(const std::vector<ggml_backend_dev_t> & known) const;
 
     std::vector<ggml_backend_dev_t>               devices_;   // ends with null; empty: llama.cpp chooses
     std::vector<float>                            shares_;    // of each device; empty: by free memory

@@ -26,6 +26,28 @@ const char * failure_of(const std::string & endpoint, rpc_order order) {
     return rpc_function<const char *(const char *, int)>("dflash_rpc_failure")(endpoint.c_str(), order);
 }
 
+// A sign of life.
+void ask_device(ggml_backend_dev_t device) {
+    size_t free = 0, total = 0;
+    ggml_backend_dev_memory(device, &free, &total);
+}
+
+// Asks each device for a sign of life. ggml keeps the list of those that a server lent first as long as this process
+// lives: a server that has fewer now hangs up.
+void check_devices(const std::string & endpoint, ggml_backend_reg_t reg) {
+    for (size_t i = 0; i < ggml_backend_reg_dev_count(reg); ++i) {
+        ask_device(ggml_backend_reg_dev_get(reg, i));
+        const char * why = failure_of(endpoint, RPC_ASK);
+        if (why && i > 0) {
+            throw status_error(DFLASH_ERROR_RPC, "the RPC server ", endpoint,
+                " lends fewer devices than before: start it with the same ones, or start this program again");
+        }
+        if (why) {
+            throw status_error(DFLASH_ERROR_RPC, why);
+        }
+    }
+}
+
 void check_port(const std::string & field, long port) {
     refuse_if(port < 1 || port > 65535, field, ": the port is ", port, ", must be 1..65535");
 }
@@ -107,8 +129,8 @@ void rpc_servers::connect() {
         for (size_t i = 0; i < ggml_backend_reg_dev_count(reg); ++i) {
             devices_.push_back(ggml_backend_reg_dev_get(reg, i));
         }
+        check_devices(endpoint, reg);
     }
-    check();
 }
 
 void rpc_servers::raise_failures() const {
@@ -127,8 +149,7 @@ void rpc_servers::hang_up() const {
 
 void rpc_servers::check() const {
     for (ggml_backend_dev_t device : devices_) {
-        size_t free = 0, total = 0;
-        ggml_backend_dev_memory(device, &free, &total);
+        ask_device(device);
     }
     raise_failures();
 }

@@ -6,12 +6,12 @@ import asyncio
 import json
 import logging
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dflash_local import errors
+from dflash_local.child_process import module_command
 from dflash_local.errors import ComputeError, DFlashError, EngineDeadError, ModelError, QueueFullError
 from dflash_local.native import check_embedding_gguf
 from dflash_local.server.children import frames
@@ -81,7 +81,7 @@ class EmbeddingProcess:
     async def _start(self) -> None:
         await asyncio.to_thread(check_embedding_gguf, self.options.path)
         options = json.dumps({**asdict(self.options), "nice": self._nice})
-        command = (sys.executable, "-m", "dflash_local.server.embeddings.worker", options)
+        command = (*module_command("dflash_local.server.embeddings.worker"), options)
         process = self._process = await Child.start(command)
         try:
             if self._closed:  # before there was a process to end

@@ -75,7 +75,7 @@ class ResponsesReply(Reply):
 
     def end(self, index: int, completion: Completion) -> list[shapes.ResponseEvent]:
         deltas, chat = self._parser.finish(completion)
-        events = self._output.grow(deltas) + self._output.finish(cut=chat.finish_reason == "length")
+        events = self._output.grow(deltas) + self._output.finish(cut=chat.is_cut)
         response = self._finished(chat)
         return [*events, self._events.next(f"response.{response['status']}", response=response)]
 
@@ -83,7 +83,7 @@ class ResponsesReply(Reply):
         deltas = self._parser.push(completions[0].text)
         more, chat = self._parser.finish(completions[0])
         self._output.grow(deltas + more)
-        self._output.finish(cut=chat.finish_reason == "length")
+        self._output.finish(cut=chat.is_cut)
         return {**self._finished(chat), **timings([done.timings for done in completions])}
 
     def failure(self, error: Exception) -> list[shapes.ResponseEvent]:
@@ -100,7 +100,7 @@ class ResponsesReply(Reply):
 
     def _finished(self, chat: ChatCompletion) -> shapes.ResponseAnswer:
         completion = chat.completion
-        cut = chat.finish_reason == "length"
+        cut = chat.is_cut
         outcome: shapes.ResponseOutcome = {
             "completed_at": None if cut else int(time.time()),
             "error": None,

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.types import Message
 
-from dflash_local.errors import EngineDeadError, again
+from dflash_local.errors import again
 from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.http_errors import HTTPError, error_response
 from dflash_local.server.replicas.asked import REPLICA, Asked
@@ -95,9 +95,9 @@ class Replica:
             await self._app(scope, receive, send)
 
     def check_health(self) -> None:
-        """Ray asks now and then, and starts another replica in place of one that raises."""
-        if self._service.health()[0] != 200:
-            raise self._service.failure or EngineDeadError("the engine is dead")
+        """Raise if the engine is dead: Ray asks now and then, and starts another replica in its place."""
+        if (failure := self._service.failure) is not None:  # not where it recovers: a new one could not load either
+            raise again(failure)
 
     async def close(self) -> None:
         await self._life.aclose()

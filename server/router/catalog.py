@@ -76,6 +76,10 @@ class Catalog:
         return finished
 
     def _preset(self, name: str, preset: Preset, found: Options) -> Model:
+        if "," in name:
+            raise RequestError(
+                f"[{name}] has a comma, which separates names", param=PARAM, hint="give the section another name"
+            )
         options = {**found, **self.flags.options(preset.pairs, name)}
         if not self.flags.has_model(options):
             raise RequestError(

@@ -165,7 +165,7 @@ def _look(path: Path) -> tuple[str, str]:
 
 def _names(root: Path, files: Sequence[Path]) -> dict[Path, str]:
     """Models are named after their files, a folder's only model after the folder; where another one has that name,
-    after more of their path."""
+    after more of their path. Commas, which separate the names of a model, become underscores."""
     names: dict[Path, str] = {}
     for path in files:
         shard, within = SPLIT_NAME.fullmatch(path.stem), path.relative_to(root)
@@ -173,7 +173,8 @@ def _names(root: Path, files: Sequence[Path]) -> dict[Path, str]:
         longer = [within.with_name(name).as_posix() for name in (own, path.stem, path.name)]
         alone = path.parent != root and sum(other.parent == path.parent for other in files) == 1
         taken = {*names.values()}
-        names[path] = next(name for name in [path.parent.name] * alone + longer if name not in taken)
+        possible = (name.replace(",", "_") for name in [path.parent.name] * alone + longer)
+        names[path] = next(name for name in possible if name not in taken)
     return names
 
 

@@ -88,7 +88,7 @@ class Instance:
 
     @property
     def command(self) -> list[str]:
-        own = ("--host", str(self._socket), "--alias", self.model.name)
+        own = ("--host", str(self._socket), f"--alias={self.model.name}")  # which may begin with a dash
         return [*self._launch.command, *self.model.arguments, *own, *_FLAGS]
 
     @property

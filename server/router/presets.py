@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,7 +63,14 @@ def _sections(path: Path) -> dict[str, dict[str, str]]:
             param=PARAM,
             hint=f"put it below [{EVERY}], or below a model",
         )
-    return {_canonical(name): dict(parser[name]) for name in parser.sections() if name != _TOP}
+    sections: dict[str, dict[str, str]] = {}
+    for name in parser.sections()[1:]:  # below the top
+        if _canonical(name) in sections:
+            raise RequestError(
+                f"{path}: [{name}] is the name of another section, too", param=PARAM, hint="put its keys into that one"
+            )
+        sections[_canonical(name)] = dict(parser[name])
+    return sections
 
 
 def _canonical(name: str) -> str:
@@ -75,16 +83,19 @@ def _canonical(name: str) -> str:
 def _preset(name: str, pairs: Mapping[str, str], own: Mapping[str, str]) -> Preset:
     flags = {key.replace("_", "-") if not key.startswith("LLAMA_") else key: value for key, value in pairs.items()}
     seconds = flags.pop("stop-timeout", None)
-    try:
-        stop_timeout = STOP_TIMEOUT if seconds is None else float(int(seconds))
-    except ValueError:
-        raise RequestError(
-            f"[{name}] stop-timeout must be a number of seconds, got {seconds!r}", param=PARAM, hint="give 10, say"
-        ) from None
     return Preset(
         on_startup=flags.pop("load-on-startup", "").lower() in _ON,
         dedup_cache=flags.pop("dedup-cache-models", "").lower() in _ON,
-        stop_timeout=stop_timeout,
+        stop_timeout=STOP_TIMEOUT if seconds is None else _seconds(name, seconds),
         pairs=flags,
         text=f"[{name}]\n" + "".join(f"{key} = {value}\n" for key, value in own.items()),
+    )
+
+
+def _seconds(section: str, text: str) -> float:
+    with suppress(ValueError, OverflowError):
+        if (seconds := float(int(text))) >= 0:
+            return seconds
+    raise RequestError(
+        f"[{section}] stop-timeout must be a number of seconds, got {text!r:.80}", param=PARAM, hint="give 10, say"
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from urllib.parse import quote
 
 import httpx
 from starlette.responses import Response
@@ -22,6 +23,7 @@ from dflash_local.server.http_errors import OLLAMA, ClientLeft, api_at
 from dflash_local.server.route_path import route_path
 from dflash_local.server.router.instance import Instance
 from dflash_local.server.router.pool import Pool
+from dflash_local.server.security.body_limits import keep_body
 from dflash_local.server.security.key_check import KEY_HEADER, key_number
 
 log = logging.getLogger(__name__)
@@ -61,10 +63,11 @@ class Forwarded(Response):
         self._begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body_sent = keep_body(scope)  # a stream begins while its body waits for the model
         with suppress(ClientLeft):
-            await while_connected(receive, self._answer(scope, send))
+            await while_connected(receive, self._answer(scope, send, body_sent))
 
-    async def _answer(self, scope: Scope, send: Send) -> None:
+    async def _answer(self, scope: Scope, send: Send, body_sent: Callable[[], None]) -> None:
         async with AsyncExitStack() as stack:
             try:
                 async with self._pinged(scope, send):
@@ -76,14 +79,22 @@ class Forwarded(Response):
                     raise
                 await self._fail(scope, send, error)
                 return
-            await self._forward(scope, send)
+            await self._forward(scope, send, self._request(scope, body_sent))
 
-    async def _forward(self, scope: Scope, send: Send) -> None:
-        instance = self._instance
-        request = instance.client.build_request(
-            scope["method"], _url(scope), headers=_sent(scope["headers"]), content=self._incoming.body
+    def _request(self, scope: Scope, body_sent: Callable[[], None]) -> httpx.Request:
+        """The request for the instance. Only this has the body, until that is sent: a large one would else be here
+        until the answer's end."""
+        body, self._incoming = self._incoming.body, replace(self._incoming, body=b"")
+        length = [(b"content-length", b"%d" % len(body))] if body else []
+        return self._instance.client.build_request(
+            scope["method"],
+            _url(scope),
+            headers=_sent(scope["headers"]) + length,
+            content=_once([body], body_sent) if body else None,
         )
-        is_stream = self._begun
+
+    async def _forward(self, scope: Scope, send: Send, request: httpx.Request) -> None:
+        instance, is_stream = self._instance, self._begun
         try:
             response = await instance.client.send(request, stream=True)
             try:
@@ -159,8 +170,16 @@ class Forwarded(Response):
         return f": loading {100 * self._instance.progress:.0f} %\n\n".encode()
 
 
+async def _once(parts: list[bytes], sent: Callable[[], None]) -> AsyncIterator[bytes]:
+    """The only part, which is dropped as it is passed on."""
+    yield parts.pop()
+    sent()
+
+
 def _url(scope: Scope) -> httpx.URL:
-    return httpx.URL("http://instance").copy_with(path=route_path(scope), query=scope["query_string"] or None)
+    """The address of a request at its instance, which refuses it in its own words: httpx refuses some characters."""
+    query = scope["query_string"].replace(b"#", b"%23")
+    return httpx.URL("http://instance").copy_with(path=quote(route_path(scope), safe="/:"), query=query or None)
 
 
 def _sent(headers: Sequence[tuple[bytes, bytes]]) -> Headers:

@@ -15,6 +15,7 @@ from dflash_local.errors import RequestError
 from dflash_local.server.documented_app import DocumentedApp
 from dflash_local.server.encoding import JSON
 from dflash_local.server.fields.body import parsed, read_bytes
+from dflash_local.server.fields.generation_fields import MAX_PING
 from dflash_local.server.fields.router import ModelRequest
 from dflash_local.server.formats.facts import architecture
 from dflash_local.server.formats.machine_report import computer
@@ -51,7 +52,7 @@ class OwnEndpoints:
 
     async def models(self, request: Request) -> Response:
         """All models and their status; with `reload`, after a new look at what there is."""
-        if request.query_params.get("reload"):
+        if request.query_params.get("reload") in _ON:
             await self._router.reload()
         return JSON(RouterModels(object="list", data=[_entry(one, self._created) for one in _not_hidden(self._router)]))
 
@@ -172,14 +173,18 @@ async def forward(router: Router, request: Request) -> Response:
     if not loads and not instance.is_running:
         raise HTTPError(400, "model is not loaded", code="model_not_loaded")
     request.state.instance = instance.model.name  # for the log
-    interval = body.get("sse_ping_interval")
     incoming = IncomingRequest(
         body=raw,
         stream=ollama.streams(path, body),
-        ping_interval=interval if isinstance(interval, int) else settings.defaults.ping_interval,
+        ping_interval=_ping_interval(body.get("sse_ping_interval"), settings.defaults.ping_interval),
         waits=loads and path != _CONTROL,
     )
     return Forwarded(router.pool, instance, incoming)
+
+
+def _ping_interval(asked: Any, default: float) -> float:
+    """The seconds that a request asks for; the default where its instance will refuse them."""
+    return asked if type(asked) is int and -1 <= asked <= MAX_PING else default
 
 
 def _chosen(router: Router, name: Any, status: int) -> Instance:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -10,6 +11,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dflash_local.server.http_errors import HTTPError, error_response
 from dflash_local.server.middleware.http_middleware import HTTPMiddleware
 from dflash_local.server.security.limits import Limits
+
+_COUNTED = "counted_body"  # where the scope's state has it
 
 
 class BodyLimits(HTTPMiddleware):
@@ -25,7 +28,7 @@ class BodyLimits(HTTPMiddleware):
         if length.isdecimal() and int(length[:20]) > self.limits.body:
             await error_response(too_long(self.limits.body))(scope, receive, send)
             return
-        body = _Body(receive, send, self)
+        body = scope.setdefault("state", {})[_COUNTED] = _Body(receive, send, self)
         try:
             await self._app(scope, body.receive, body.send)
         finally:
@@ -47,8 +50,19 @@ class BodyLimits(HTTPMiddleware):
         self._held -= n_bytes
 
 
+def keep_body(scope: Scope) -> Callable[[], None]:
+    """Let the body of a request count on when its answer begins: until the returned function is called, or the answer
+    has ended."""
+    body: _Body = scope["state"][_COUNTED]
+    body.is_kept = True
+    return body.release
+
+
 class _Body:
-    """The body of one request on its way to the app. It counts until the answer begins: by then it has been read."""
+    """The body of one request on its way to the app. It counts until the answer begins, as by then it has been read;
+    longer if it `is_kept`."""
+
+    is_kept = False
 
     def __init__(self, receive: Receive, send: Send, owner: BodyLimits) -> None:
         self._receive, self._send, self._owner = receive, send, owner
@@ -73,7 +87,7 @@ class _Body:
         return message
 
     async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
+        if message["type"] == "http.response.start" and not self.is_kept:
             self.release()
         await self._send(message)
 

@@ -17,8 +17,8 @@ class Limits:
             for the last bytes of an answer that has ended.
         connections: open at once. One more closes the one that has been longest without a request.
         body: bytes of one body.
-        bodies: bytes of all bodies that are being read or have not been turned into tokens yet. How much more memory
-            one of them takes once it is parsed is bounded in fields/body.py.
+        bodies: bytes of all bodies that are being read or have not been turned into tokens yet (by a router: have not
+            been passed on yet). How much more memory one of them takes once it is parsed is bounded in fields/body.py.
         free_body: bytes of each body that do not count among them, so that large ones do not lock out small ones.
     """
 

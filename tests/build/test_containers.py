@@ -267,7 +267,7 @@ def test_podman_compose_reads_the_compose_file() -> None:
     dflash, webui = services["dflash"], services["webui"]
     build = dflash["build"]
     assert (REPO / "containers" / build["context"] / build["dockerfile"]).is_file()
-    assert "/some/models:/models" in str(dflash["volumes"])
+    assert "/some/models:/models:Z" in str(dflash["volumes"])
     assert dflash["healthcheck"]["test"][-1] == "dflash-healthy"
     assert webui["image"] == "localhost/webui:1"
     assert webui["depends_on"]["dflash"]["condition"] == "service_healthy"

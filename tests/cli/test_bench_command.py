@@ -22,6 +22,7 @@ from dflash_local.cli.parser_actions import actions_by_name, commands_of
 from dflash_local.engine import Engine
 from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import RequestError
+from dflash_local.machine import hardware
 from dflash_local.report.bench_record import Record
 from dflash_local.report.report_page import report_page
 from tests.cli.terminal import Terminal
@@ -160,9 +161,28 @@ def test_upstream_places_the_model_as_we_do() -> None:
     options = EngineOptions(model="t.gguf", device="none", n_cpu_moe=16, kv_offload=False, n_gpu_layers=7)
     engine: Any = SimpleNamespace(options=options, n_ctx_slot=1024)
     flags = shlex.join(upstream_flags(args, "t.gguf", engine))
-    assert flags.startswith("-m t.gguf -c 1024 -t 3 ")
+    assert flags.startswith("-m t.gguf -c 1024 -fa auto -t 3 -tb 3 ")
     for words in ("-ngl 7", "-dev none", "-ncmoe 16", "-nkvo"):
         assert f" {words} " in f"{flags} "
+
+
+@pytest.mark.parametrize(
+    ("words", "limit", "expected"),
+    [
+        ((), None, ""),
+        ((), 2, " -t 2 -tb 2"),
+        (("-tb", "4"), None, " -tb 4"),
+        (("-t", "3", "-tb", "4"), 2, " -t 3 -tb 4"),
+    ],
+)
+def test_upstream_has_as_many_threads(
+    words: tuple[str, ...], limit: int | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a number it chooses as our engine does, which is not asked."""
+    monkeypatch.setattr(hardware, "core_limit", lambda: limit)
+    args = cli.parse(["bench", "-m", "t.gguf", *words])[1]
+    engine: Any = SimpleNamespace(options=EngineOptions(model="t.gguf"), n_ctx_slot=1024)
+    assert shlex.join(upstream_flags(args, "t.gguf", engine)) == f"-m t.gguf -c 1024 -fa auto{expected}"
 
 
 def test_beginnings() -> None:

@@ -371,8 +371,9 @@ def test_a_servers_own_defaults_stay_unless_others_are_typed(
     for flags in (["-m", "T.gguf"], ["-c", "8192"], ["--draft", "off"]):
         assert cli.main(["chat", "--url", "http://x", *flags]) == 1
         assert f"error: {flags[0]} has no effect: the model is loaded where --url is" in capsys.readouterr().err
-    assert cli.main(["chat", "--api-key", "k", "-m", "T.gguf"]) == 1
-    assert "error: --api-key has no effect: it is for the server of --url" in capsys.readouterr().err
+    for flag in ("--api-key", "--model-name"):
+        assert cli.main(["chat", flag, "k", "-m", "T.gguf"]) == 1
+        assert f"error: {flag} has no effect: it is for the server of --url" in capsys.readouterr().err
 
 
 def test_prompts_stay_out_of_a_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

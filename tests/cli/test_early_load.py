@@ -158,6 +158,25 @@ def test_what_nobody_took_stops_loading(monkeypatch: pytest.MonkeyPatch) -> None
     assert not native.is_closed and not any(thread.name == "early-load" for thread in threading.enumerate())
 
 
+def test_an_interrupt_before_it_begins_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    go, native, answers = threading.Event(), Native(), list[bool]()
+
+    def load(progress: Progress) -> Native:
+        assert go.wait(10)
+        time.sleep(0.02)
+        answers.append(progress(0.0))
+        return native
+
+    def interrupted(_loader: EarlyLoad[Native]) -> None:
+        go.set()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EarlyLoad, "_wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        early(load)
+    assert (answers, native.is_closed) == ([False], True)
+
+
 def test_a_fault_comes_when_it_is_taken() -> None:
     def load(_progress: Progress) -> Native:
         raise ModelError("damaged")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import logging
 import os
 import shlex
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +20,7 @@ import pytest
 from dflash_local import cli, native
 from dflash_local.cache_dir import cache_dir
 from dflash_local.cli.flags.model_file import check_model_file
+from dflash_local.cli.launch.launched_server import LaunchedServer
 from dflash_local.cli.serving import serve_app
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import DFlashError, ModelError
@@ -217,6 +221,34 @@ def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         with pytest.raises(DFlashError) as error:
             folder()
         assert error.value.hint == f"set HOME or {variable} to a folder"
+
+
+@pytest.fixture
+def no_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As in a container whose root is read-only."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "none")])
+
+
+@pytest.mark.usefixtures("no_temporary_folder")
+def test_no_temporary_folder(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A router has its sockets there, `launch` its server's log."""
+    monkeypatch.setattr("dflash_local.cli.commands.serve.set_up_logs", lambda _args: logging.WARNING)
+    text = failed(capsys, "serve", "--models-dir", ".")
+    assert "error: cannot make temporary files: No usable temporary directory found" in text
+    assert "fix: set TMPDIR" in text and "--tmpfs /tmp" in text
+    with pytest.raises(DFlashError, match="cannot make temporary files"):
+        LaunchedServer([]).__enter__()
+
+
+def test_a_full_temporary_folder(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("dflash_local.cli.commands.serve.set_up_logs", lambda _args: logging.WARNING)
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", full)
+    text = failed(capsys, "serve", "--models-dir", ".")
+    assert f"cannot make temporary files: {os.strerror(errno.ENOSPC)}" in text and "larger disk" in text
 
 
 def test_help_and_usage_are_argparse_s() -> None:

@@ -167,6 +167,22 @@ def test_secrets_are_not_in_the_line_for_a_server(capsys: pytest.CaptureFixture[
     assert first.endswith(f" serve --port {free_port} --api-key ... --hf-token=...")
 
 
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "https_proxy"])
+def test_a_proxy_is_not_asked_for_this_machine(
+    variable: str, server: Live, recorder: Recorder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = ["aider", "--url", server.url, "--any-context"]
+    assert "no_proxy" not in printed(capsys, *own, "--print").lower()
+    monkeypatch.setenv(variable, "http://proxy.invalid:1")
+    monkeypatch.setenv("NO_PROXY", "a.example")
+    text = printed(capsys, *own, "--print")
+    assert cli.main(["launch", *own]) == 7
+    variables = recorder.told()["variables"]
+    for name in ("NO_PROXY", "no_proxy"):
+        assert variables[name] == "a.example,127.0.0.1"
+        assert f"export {name}=a.example,127.0.0.1\n" in text
+
+
 # ---- a server of its own ----
 
 
@@ -201,6 +217,16 @@ def test_a_server_that_fails_says_why(recorder: Recorder, free_port: int, capsys
         server.wait(f"http://127.0.0.1:{free_port}", None)
     assert "--no-such-flag" in failure.value.message
     assert not server.log.exists()
+
+
+def test_a_server_takes_no_modules_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whose folder an agent starts."""
+    (tmp_path / "argparse.py").write_text("raise SystemExit('foreign')")
+    monkeypatch.chdir(tmp_path)
+    with LaunchedServer(["--help"]) as server:
+        assert server._process.wait(PATIENCE) == 0
+    assert server.log.read_text().startswith("usage: dflash-local serve ")
+    server.log.unlink()
 
 
 # Stands in for a server that swaps: it says nothing to the first requests, as many as it is told.

@@ -20,7 +20,7 @@ from dflash_local.baseline import free_port
 from dflash_local.cli.chat.backends import ServerBackend
 from dflash_local.cli.launch import server_facts
 from dflash_local.cli.launch.server_facts import Loading, ask_facts, client_at
-from dflash_local.environment_proxy import EnvironmentProxy
+from dflash_local.environment_proxy import EnvironmentProxy, bypass_variables
 from dflash_local.errors import RequestError, ServerError
 from dflash_local.retry_after import retry_after
 from dflash_local.server_address import server_address, shown_address, shown_wrong_address
@@ -105,13 +105,6 @@ def chunk(data: bytes) -> bytes:
 
 def delta(text: str) -> str:
     return json.dumps({"choices": [{"delta": {"content": text}}]}, ensure_ascii=False)
-
-
-@pytest.fixture(autouse=True)
-def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
 
 
 @pytest.fixture
@@ -217,6 +210,24 @@ def test_what_a_server_reads_cannot_be_had(
 def test_what_a_server_reads_is_not_known(data: bytes) -> None:
     with raw_server(data) as server:
         assert ServerBackend(server.url).abilities() is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "names", "path"),
+    [([], {}, b"/props"), (["--model-name", "a b"], {"model": "a b"}, b"/props?model=a+b&autoload=0")],
+)
+def test_which_of_several_models(
+    flags: list[str], names: dict[str, str], path: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it reads is asked for without loading it."""
+    (tmp_path / "house.png").write_bytes(png(4, 3))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"hi\n/image {tmp_path / 'house.png'}"))
+    with raw_server(events(delta("whole"))) as server:
+        assert cli.main(["chat", "--url", server.url, *flags]) == 0
+    asked, looked = server.requests
+    body = json.loads(asked.partition(b"\r\n\r\n")[2])
+    assert body == {**names, "messages": BODY["messages"], "stream": True}
+    assert looked.startswith(b"GET " + path + b" HTTP/1.1\r\n")
 
 
 def test_a_text_may_have_any_line_separator() -> None:
@@ -533,6 +544,26 @@ def test_which_proxy(address: str, proxy: EnvironmentProxy | None, monkeypatch: 
     monkeypatch.setenv("all_proxy", "socks5://any.invalid")
     monkeypatch.setenv("no_proxy", "company.example, port.example:8080,fd00::1")
     assert EnvironmentProxy.of(address) == proxy
+
+
+@pytest.mark.parametrize(
+    ("address", "excepted", "variables"),
+    [
+        ("http://[::1]:8080", "", {"NO_PROXY": "::1", "no_proxy": "::1"}),
+        ("http://0.0.0.0:8080", "", {"NO_PROXY": "0.0.0.0", "no_proxy": "0.0.0.0"}),
+        ("http://localhost:8080", "a, b", {"NO_PROXY": "a, b,localhost", "no_proxy": "a, b,localhost"}),
+        ("http://localhost:8080", "a, localhost", {}),
+        ("http://127.0.0.1:8080", "*", {}),
+        ("http://there.example", "", {}),
+    ],
+)
+def test_variables_that_except_a_server(
+    address: str, excepted: str, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", excepted)
+    assert bypass_variables(address) == {}
+    monkeypatch.setenv("https_proxy", "secure.invalid:1")
+    assert bypass_variables(address) == variables
 
 
 def test_a_proxy_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 import pytest
 
-from dflash_local.convert.gguf_metadata import Value, read_header, read_metadata, read_model, u32
+from dflash_local.convert.gguf_metadata import StoredGgufTensor, Value, read_header, read_metadata, read_model, u32
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import ModelError
 
@@ -62,7 +62,7 @@ def entry(name: bytes, shape: tuple[int, ...], kind: int = 0, offset: int = 0) -
         ([entry(b"a", (8,)), entry(b"b", (8,), offset=64)], 96, "b", "lies at offset 64 of the data, expected 32"),
         ([entry(b"a", (8,)), entry(b"b", (8,))], 64, "b", "lies at offset 0 of the data, expected 32"),
         ([entry(b"a", (8,)), entry(b"a", (8,))], 32, "a", "listed twice"),
-        ([entry(b"a", (8,), kind=99)], 32, "a", "unknown type 99"),
+        ([entry(b"a", (8,), kind=99)], 32, "a", "type 99, which the package gguf does not know"),
         ([entry(b"a", (8,), kind=2)], 32, "a", "which Q4_0 cannot have"),
         ([entry(b"a", (0, 2))], 32, "a", "which F32 cannot have"),
         ([entry(b"a", (1, 1, 1, 1, 1))], 32, "a", "has 5 dimensions"),
@@ -82,6 +82,15 @@ def test_damaged(tmp_path: Path, entries: list[bytes], data: int, field: str | N
         read_header(path)
     assert message in error.value.message
     assert field is None or error.value.field == field
+    assert "gguf does not know" not in message or "damaged" not in error.value.message  # llama.cpp may well know it
+
+
+def test_a_type_whose_numbers_gguf_cannot_read(tmp_path: Path) -> None:
+    tensor = StoredGgufTensor(tmp_path / "model.gguf", "a", (1, 128), gguf.GGMLQuantizationType.Q1_0, 0)
+    tensor.path.write_bytes(bytes(tensor.n_bytes))
+    with pytest.raises(ModelError, match="the tensor 'a' is Q1_0, whose numbers the package gguf cannot read") as error:
+        tensor.numbers()
+    assert error.value.field == "a" and error.value.hint
 
 
 def test_alignment(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ import pytest
 
 from dflash_local import cli
 from dflash_local.baseline import free_port
-from dflash_local.cli.commands import demo
+from dflash_local.cli.commands import demo, serve
+from dflash_local.cli.flags.serve_flags import ServeFlags
+from dflash_local.cli.flags.server_access import url_of
 from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.demo import inflate, pocket
 from dflash_local.demo.pocket import bundled_pair
@@ -101,6 +103,28 @@ def test_an_address_that_cannot_be_is_one_error(
     monkeypatch.setattr(demo, "_announce", lambda *watch: started.append(watch))
     assert cli.main(["demo", "--shape", "pocket", "--port", "70000"]) == 1
     assert "error: " in capsys.readouterr().err and started == []
+
+
+@pytest.mark.parametrize(
+    ("words", "url"),
+    [((), "http://127.0.0.1:9000"), (("--port", "9001", "--host", "127.0.0.2"), "http://127.0.0.2:9001")],
+)
+def test_the_variables_of_serve_name_the_address(
+    words: tuple[str, ...], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in our containers, unless flags do."""
+    served: list[str] = []
+
+    def run(args: ServeFlags) -> int:
+        served.append(url_of(args))
+        return 0
+
+    monkeypatch.setenv("LLAMA_ARG_HOST", "0.0.0.0")
+    monkeypatch.setenv("LLAMA_ARG_PORT", "9000")
+    monkeypatch.setattr(demo, "_announce", lambda *_: None)
+    monkeypatch.setattr(serve, "run", run)
+    assert cli.main(["demo", "--shape", "pocket", *words]) == 0
+    assert served == [url]
 
 
 def test_several_keys_and_a_file_of_keys_are_not_told() -> None:

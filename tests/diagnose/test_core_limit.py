@@ -68,7 +68,21 @@ def test_an_affinity_leaves_physical_cores(
 
 def test_slow_cores_of_a_processor_get_no_threads(cores: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Within limits, either: without, llama.cpp looks at that itself."""
+    assert hardware.default_threads() == 16
     cores["/sys/devices/cpu_core/cpus"] = "0-1,8-9"
-    assert hardware.core_limit() is None
+    assert (hardware.core_limit(), hardware.default_threads()) == (None, 2)
     use_only(monkeypatch, range(6))
-    assert hardware.core_limit() == 2
+    assert (hardware.core_limit(), hardware.default_threads()) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "n_cores", "n_threads"),
+    [({"hw.perflevel0.physicalcpu": 4, "hw.physicalcpu": 8}, 8, 4), ({"hw.physicalcpu": 8}, 8, 8)],
+)
+def test_cores_of_a_mac(
+    cores: dict[str, str], monkeypatch: pytest.MonkeyPatch, numbers: dict[str, int], n_cores: int, n_threads: int
+) -> None:
+    """With two kinds of them, and an older one with two threads a core."""
+    cores.clear()
+    monkeypatch.setattr(hardware, "_sysctl", lambda name: numbers.get(name, 0))
+    assert (hardware.this_machine().cores, hardware.default_threads()) == (n_cores, n_threads)

@@ -192,6 +192,8 @@ def test_doctor_tells_of_it(fitting: Path) -> None:
     assert "computed on the CPU" in "\n".join(said(mmproj=fitting, mmproj_offload=False))
     assert "computed on the CPU" in "\n".join(said(mmproj=fitting, device="none"))
     assert "computed on CUDA1" in "\n".join(said(mmproj=fitting, device="CUDA1,CUDA0"))
+    assert "computed on CUDA0" in "\n".join(said(mmproj=fitting, device="RPC0,CUDA0"))
+    assert "computed on the CPU" in "\n".join(said(mmproj=fitting, device="RPC0"))
     assert "FAIL  projector " in "\n".join(said(mmproj=bundled_pair().drafter))
 
 

@@ -47,6 +47,17 @@ def test_a_cut_tool_call_is_length() -> None:
         assert engine.chat([{"role": "user", "content": "hi"}], tools=TOOLS, max_tokens=4).finish_reason == "length"
 
 
+def test_a_stop_string_inside_arguments_finishes_no_call() -> None:
+    ask: Any = {"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}
+    with Engine.over(FakeNative(lambda _: CALL)) as engine:
+        done = engine.chat(**ask, stop=[": 1"])
+        streamed = list(engine.chat(**ask, stop=[": 1"], stream=True))
+        after = engine.chat(**ask, stop=["</tool_call>"])
+    assert done.message["tool_calls"][0]["function"]["arguments"] == '{"a"'
+    assert (done.finish_reason, streamed[-1].finish_reason, done.is_cut) == ("stop", "stop", True)
+    assert (after.finish_reason, after.is_cut) == ("tool_calls", False)
+
+
 class Noting(FakeNative):
     """Keeps what it was to render."""
 

@@ -710,9 +710,18 @@ def test_deep_nesting_does_not_overflow_the_stack(engine: NativeEngine, opening:
     assert answer(engine, apply(engine), text, len(text))[0]["content"] == text
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_brackets_of_a_text_are_no_nesting(engine: NativeEngine, size: int) -> None:
+    text = "[0, 1) {" * 300 + "end"
+    applied = apply(engine, tools=TOOLS)
+    assert answer(engine, applied, text, size)[0]["content"] == text
+    call = "<tool_call>\n" + json.dumps({"name": "get_weather", "arguments": {"city": text}}) + "\n</tool_call>"
+    (made,) = answer(engine, applied, call, size)[0]["tool_calls"]
+    assert json.loads(made["function"]["arguments"]) == {"city": text}
+
+
 @pytest.mark.parametrize(
-    "parser",
-    ["", "{}", "[]", '{"structured": 1}', '{"structured": true, "format": 99}', '{"structured": true, "arena": "x"}'],
+    "parser", ["", "{}", "[]", '{"format": true}', '{"format": 99}', '{"format": 0, "arena": "x"}', '{"arena": ""}']
 )
 def test_a_foreign_parser_is_refused(engine: NativeEngine, parser: str) -> None:
     with pytest.raises(RequestError, match="parser"):

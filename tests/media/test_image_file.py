@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from dflash_local.build.upstream import native_source
 from dflash_local.errors import MediaError
 from dflash_local.media.image_file import image_of, read_image
-from dflash_local.media.media_limits import MAX_BYTES, MAX_PIXELS, MAX_SIDE
+from dflash_local.media.media_limits import MAX_ASPECT, MAX_BYTES, MAX_PIXELS, MAX_SIDE
 from dflash_local.media.medium import Medium
 from tests.media.samples import RED, picture, png, png_of, saved
 
@@ -126,8 +127,9 @@ def test_equal_files_have_equal_hashes() -> None:
         (b"\x89PNG\r\n\x1a\n", "damaged|not an image"),
         (bytes(MAX_BYTES + 1), "bytes, at most"),
         (png_of(0, 1), "damaged|not an image"),
-        (png_of(MAX_SIDE + 1, 1), "pixels"),
-        (png_of(1, MAX_SIDE + 1), "pixels"),
+        (png_of(MAX_SIDE + 1, MAX_SIDE // 10), "pixels"),
+        (png_of(MAX_SIDE // 10, MAX_SIDE + 1), "pixels"),
+        (png_of(10, 10 * MAX_ASPECT + 1), "pixels"),
         (png_of(MAX_SIDE, MAX_PIXELS // MAX_SIDE + 1), "pixels"),
         (png_of(50_000, 50_000), "pixels"),
         (png_of(2**31 - 1, 2**31 - 1), "pixels|damaged"),
@@ -193,6 +195,13 @@ def test_a_jpeg_of_many_scans_is_refused() -> None:
 def test_a_picture_of_pillow_in_memory() -> None:
     assert np.array_equal(pixels(image_of(GRADIENT, "image")), np.asarray(GRADIENT))
     with pytest.raises(MediaError, match="pixels"):
-        image_of(Image.new("1", (MAX_SIDE + 1, 1)), "image")
+        image_of(Image.new("1", (MAX_SIDE + 1, MAX_SIDE // 100)), "image")
     with pytest.raises(MediaError, match="no pixels"):
         image_of(Image.new("RGB", (0, 3)), "image")
+
+
+def test_the_limits_are_those_of_libdflash() -> None:
+    header = (native_source() / "ggml_ops" / "media" / "media_limits.h").read_text(encoding="utf-8")
+    assert f"MAX_SIDE   = 1 << {MAX_SIDE.bit_length() - 1};" in header
+    assert f"MAX_ASPECT = {MAX_ASPECT};" in header
+    assert 1 << (MAX_SIDE.bit_length() - 1) == MAX_SIDE and MAX_PIXELS <= 100_000_000

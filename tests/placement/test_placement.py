@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,12 @@ import pytest
 
 from dflash_local import Engine
 from dflash_local.demo.shapes import Pair
+from dflash_local.engine_options import OPTIONS as OPTIONS_OF_ENGINE
+from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import DFlashError
+from dflash_local.plan.memory_plan import MemoryPlan
+from dflash_local.words import MIB
+from tests.ggml_ops.native import llama_source
 from tests.placement.combinations import OPTIONS, Devices, ask
 from tests.placement.worker import Worker
 
@@ -111,3 +117,38 @@ def test_what_is_refused_is_refused_before_a_file_is_opened(options: dict[str, A
     with pytest.raises(DFlashError) as refused:
         Engine("no-such-file.gguf", **options)
     assert (says or "no-such-file.gguf") in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"override_tensor": "attn_q=RPC1"}, "device"),
+        ({"override_tensor_draft": "attn_q=RPC1", "n_gpu_layers": 0, "n_gpu_layers_draft": 9}, "device_draft"),
+    ],
+)
+def test_a_device_that_only_another_engine_uses(worker: Worker, options: dict[str, Any], field: str) -> None:
+    """Those of an engine that names none are this machine's."""
+    refused = worker.ask({"model": "no-such-file.gguf", **options})["error"]
+    reason = "which is not among the devices of the model"
+    assert f"{next(iter(options))} puts tensors on RPC1, {reason}: name it with {field}, too" in refused
+
+
+def test_a_device_that_a_whole_model_is_not_on() -> None:
+    """Refused before a file is opened; else where that is looked at, as it is not there."""
+    devices = {"CUDA0": 64 * MIB, "CUDA1": 64 * MIB}
+    for main_gpu, says in ((0, "override_tensor puts tensors on CUDA1, which is not"), (1, "no-such-file.gguf")):
+        options = EngineOptions(
+            "no-such-file.gguf", n_ctx=512, split_mode="none", main_gpu=main_gpu, override_tensor="attn_q=CUDA1"
+        )
+        with pytest.raises(DFlashError) as refused:
+            MemoryPlan.of(options, devices)
+        assert says in str(refused.value)
+
+
+def test_rows_are_split_where_the_help_says() -> None:
+    named = re.search(r"the rows of its weights \((.*?)\)", OPTIONS_OF_ENGINE["split_mode"].help)
+    backends = named[1].split(", ") if named else []
+    assert backends
+    for name in map(str.lower, backends):
+        (source,) = (llama_source() / "ggml" / "src" / f"ggml-{name}").glob(f"ggml-{name}.c*")
+        assert '"ggml_backend_split_buffer_type"' in source.read_text(encoding="utf-8")

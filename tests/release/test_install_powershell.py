@@ -338,6 +338,22 @@ def test_without_network(user: User) -> None:
     assert "SHA256SUMS cannot be fetched" in user.refusal("-Wheels http://wheels.example")
 
 
+def test_an_index_that_is_not_trusted(user: User) -> None:
+    user.machine.trusts_index = False
+    user.wheels("C:\\wheels", "9.9.1", needs="absent-package")
+    for installer, variable in (("pip", "PIP_CERT"), ("uv", "SSL_CERT_FILE")):
+        write_program(user.machine, "C:\\tools\\uv.exe", "uv")
+        refused = user.refusal(f"-Wheels C:\\wheels -Installer {installer}")
+        assert "error: the certificate of the index of packages is not trusted" in refused
+        assert f"\n  fix: set {variable} to a PEM file" in refused
+
+
+def test_a_pip_that_installs_for_the_user(user: User) -> None:
+    user.machine.pip_user = True
+    user.wheels("C:\\wheels", "9.9.1")
+    user.says("-Wheels C:\\wheels -Offline")
+
+
 def test_from_source(user: User, tmp_path: Path) -> None:
     user.machine.index = tmp_path / "index"
     write_source(user.machine.index, "9.9.1")

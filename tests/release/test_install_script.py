@@ -112,7 +112,10 @@ def test_half_a_download_does_nothing(user: User, tmp_path: Path) -> None:
 
 @on_linux
 def test_installs_upgrades_and_uninstalls(user: User, tmp_path: Path) -> None:
-    """By pip; the second installation of the same is one, too."""
+    """By pip, even if it is to install for the user; the second installation of the same is one, too."""
+    settings = tmp_path / "pip.conf"
+    settings.write_text("[install]\nuser = true\n")
+    user.variables |= {"PIP_CONFIG_FILE": str(settings), "PIP_USER": "1"}
     for version in ("9.9.1", "9.9.1", "9.10.0"):
         wheels = tmp_path / f"wheels {version}"
         if not wheels.is_dir():
@@ -252,6 +255,25 @@ def test_without_network(user: User, tmp_path: Path) -> None:
     refused = user.refusal("--wheels", tmp_path / "wheels", "--offline")
     assert f"could not install it (No matching distribution found for {ABSENT})" in refused
     assert "SHA256SUMS cannot be fetched" in user.refusal("--wheels", "http://wheels.example")
+
+
+@pytest.mark.parametrize(
+    ("installer", "said", "variable"),
+    [
+        ("uv", "Caused by: error sending request\nCaused by: invalid peer certificate: UnknownIssuer", "SSL_CERT_FILE"),
+        ("pip", "SSLError(1, [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed)", "PIP_CERT"),
+    ],
+    ids=("uv", "pip"),
+)
+@on_linux
+def test_an_index_that_is_not_trusted(installer: str, said: str, variable: str, user: User, tmp_path: Path) -> None:
+    write_pair(tmp_path / "wheels", "9.9.1")
+    user.program("uv", f"echo '{said}'\nexit 1")
+    user.program("a-python", f"[ \"$2\" = -c ] && exec '{sys.executable}' \"$@\"\necho '{said}'\nexit 1")
+    user.variables["DFLASH_PYTHON"] = str(user.bin / "a-python")
+    refused = user.refusal("--wheels", tmp_path / "wheels", "--installer", installer)
+    assert "error: the certificate of the index of packages is not trusted" in refused
+    assert f"\n  fix: set {variable} to a PEM file" in refused
 
 
 def touch(folder: Path, *backends: str, tag: str = LINUX) -> Path:
@@ -472,7 +494,11 @@ class TestPowerShell:
         other, text = SCRIPT.read_text(), self.SCRIPT.read_text()
         variables = set(re.findall(r"DFLASH_[A-Z]+", other)) - {"DFLASH_CACHE"}
         assert variables == set(re.findall(r"DFLASH_[A-Z]+", text)) - {"DFLASH_CACHE"}
-        for words in ("is damaged: SHA256SUMS has another hash", "no network: packages that dflash-local needs"):
+        for words in (
+            "is damaged: SHA256SUMS has another hash",
+            "no network: packages that dflash-local needs",
+            "the certificate of the index of packages is not trusted, as behind a proxy that opens TLS",
+        ):
             assert words in other
             assert words in text
         for requirement in ("Requires-Dist: llama[-_]cpp[-_]python *\\(?==([\\w.+]+)",):

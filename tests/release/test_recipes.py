@@ -236,4 +236,5 @@ def test_each_image_has_a_containerfile_and_differs_where_it_must(repo: Path) ->
     assert len(ends) == 1
     for kind, text in texts.items():
         assert f"--backend {kind}" in text
+        assert '-p 127.0.0.1:8080:8080 -v "$PWD/models:/models:Z" ' in text  # for nobody else; SELinux lets it read
         assert ("--portable" in text) == (kind != "cuda")  # Ubuntu has no packages of Debian's older C library

@@ -23,10 +23,14 @@ def free_port() -> int:
 
 
 class RPCServer:
-    """`dflash-local rpc-server` with one thread."""
+    """`dflash-local rpc-server` with one thread.
 
-    def __init__(self, port: int | None = None) -> None:
-        self.port = port or free_port()
+    Attributes:
+        devices: names of those that it lends from the next start on, such as "CPU,CPU"; None: the command's own choice.
+    """
+
+    def __init__(self, port: int | None = None, devices: str | None = None) -> None:
+        self.port, self.devices = port or free_port(), devices
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
@@ -36,7 +40,8 @@ class RPCServer:
 
     def start(self) -> None:
         """Listen."""
-        command = [sys.executable, "-m", "dflash_local.cli", "rpc-server", "-p", str(self.port), "-t", "1"]
+        flags = ["-p", str(self.port), "-t", "1", *(["-d", self.devices] if self.devices else [])]
+        command = [sys.executable, "-m", "dflash_local.cli", "rpc-server", *flags]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         self._process = subprocess.Popen(
             command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True

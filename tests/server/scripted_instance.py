@@ -1,7 +1,7 @@
 """An instance of a router without a model, which starts at once: it speaks as `serve --parent-pipes` does, and does
 what its requests say.
 
-    python scripted_instance.py --model=NAME --host SOCKET --alias NAME ...
+    python scripted_instance.py --model=NAME --host SOCKET --alias=NAME ...
 
 The model's name says how it loads: `broken` ends with an error, `slow` waits for the file `go` beside the socket.
 Bodies may say: `wait` (for this file, before the answer or after the first event), `events` (a stream of so many, one
@@ -24,7 +24,7 @@ from dflash_local.server.children.parent import Parent
 
 FLAGS = {flag.partition("=")[0]: flag.partition("=")[2] for flag in sys.argv[1:] if "=" in flag}
 HOST = Path(sys.argv[sys.argv.index("--host") + 1])
-NAME = sys.argv[sys.argv.index("--alias") + 1]
+NAME = FLAGS["--alias"]
 
 
 class Server(ThreadingMixIn, UnixStreamServer):

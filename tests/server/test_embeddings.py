@@ -132,6 +132,21 @@ def embed(server: Live, texts: Any, **fields: Any) -> list[Any]:
     return [np.array(item["embedding"], np.float32) for item in answer.json()["data"]]
 
 
+def test_the_worker_takes_no_modules_of_the_current_folder(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It starts where numpy is anybody's."""
+
+    async def start_and_stop() -> None:
+        process = EmbeddingProcess(ModelOptions(str(bert), "tiny-bert"))
+        await process.start()
+        await process.close()
+
+    (tmp_path / "numpy.py").write_text("raise SystemExit('foreign')")
+    monkeypatch.chdir(tmp_path)
+    asyncio.run(start_and_stop())
+
+
 # ---- numbers ----
 
 

@@ -118,7 +118,9 @@ def test_stop_reasons(server: Live) -> None:
     assert stop() == ("end_turn", None)
     assert stop(max_tokens=5) == ("max_tokens", None)
     assert stop(stop_sequences=["x", " wo"]) == ("stop_sequence", " wo")
-    assert stop(messages=[{"role": "user", "content": "call"}], tools=[TOOL]) == ("tool_use", None)
+    called: Any = {"messages": [{"role": "user", "content": "call"}], "tools": [TOOL]}
+    assert stop(**called) == ("tool_use", None)
+    assert stop(**called, stop_sequences=[": 1"]) == ("stop_sequence", ": 1")  # inside the arguments
     # Cut off in the middle of a call, it is no call.
     assert stop(messages=[{"role": "user", "content": "call"}], tools=[TOOL], max_tokens=25) == ("max_tokens", None)
     assert stop(max_tokens=0) == ("max_tokens", None)

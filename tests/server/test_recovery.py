@@ -61,6 +61,15 @@ def test_a_lost_engine_is_loaded_again() -> None:
     assert loads.natives[1].destroyed
 
 
+def test_requests_are_told_the_newest_reason() -> None:
+    loads = Loads(Losing)
+    fewer = "the RPC server a:1 lends fewer devices than before: start it with the same ones"
+    with live(loads) as server:
+        lose(server, loads, RPCError(fewer))
+        wait_until(lambda: server.http.get("/health").json()["error"]["message"].startswith(fewer))
+        assert server.http.post("/completion", json=PROMPT).json()["error"]["code"] == "rpc_server_lost"
+
+
 def test_what_never_comes_back_ends_with_the_server() -> None:
     loads = Loads(Losing)
     with live(loads) as server:

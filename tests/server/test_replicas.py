@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import sys
 from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -13,8 +16,12 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.types import Message
 
+from dflash_local.cli.serving import serve_replicas
 from dflash_local.engine import Engine
+from dflash_local.errors import DFlashError, EngineDeadError
+from dflash_local.server import ray_app
 from dflash_local.server.app import create_app
+from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.middleware.root_path import RootPath
 from dflash_local.server.replicas.asked import REPLICA, Asked
 from dflash_local.server.replicas.gateway import Gateway
@@ -24,6 +31,7 @@ from dflash_local.server.settings import Settings
 from tests.fake_native import FakeNative
 from tests.patience import PATIENCE
 from tests.server.conftest import TEXT, script
+from tests.server.test_cli import parse
 
 CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 50}
 
@@ -205,6 +213,22 @@ def test_a_client_that_leaves_ends_its_request() -> None:
     asyncio.run(run())
 
 
+def test_only_a_dead_engine_ends_a_replica() -> None:
+    """One that lost an RPC server recovers, and a new replica could not load its model either."""
+
+    async def run() -> None:
+        one = await replica()
+        one._service.life.recovery.refusal = HTTPError(503, "lost")
+        assert one._service.health()[0] == 503
+        one.check_health()
+        one._service.life.fail(EngineDeadError("the engine is dead"))
+        with pytest.raises(EngineDeadError):
+            one.check_health()
+        await one.close()
+
+    asyncio.run(run())
+
+
 class Lost(Exception):
     """As Ray says it."""
 
@@ -257,3 +281,56 @@ def test_no_replica_in_time() -> None:
     refused = answers(stream, patience=0.05)
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "no_replica")
     assert stream.cancelled
+
+
+# ---- the command ----
+
+
+class Cluster:
+    """A cluster of others, as `ray.serve`; `run` does what its `script` says, and signals arrive by `handlers`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, script: Callable[[Cluster], None]) -> None:
+        self.done: list[str] = []
+        self.handlers: dict[int, Callable[..., None]] = {}
+        self._script = script
+        monkeypatch.setattr(ray_app, "ray_serve", lambda: self)
+        monkeypatch.setattr(ray_app, "application", lambda _make_app, _options: "app")
+        monkeypatch.setattr(serve_replicas, "_connect", lambda _args: None)
+        monkeypatch.setattr(signal, "signal", self.handlers.__setitem__)
+        monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(shutdown=lambda: self.done.append("left")))
+
+    def start(self, **_options: Any) -> None:
+        pass
+
+    def run(self, _app: str, **_options: Any) -> None:
+        self.done.append("run")
+        self._script(self)
+
+    def delete(self, name: str) -> None:
+        self.done.append(f"delete {name}")
+
+    def interrupt(self) -> None:
+        self.handlers[signal.SIGINT](signal.SIGINT, None)
+
+
+def fails(_cluster: Cluster) -> None:
+    raise RuntimeError("no model file")
+
+
+@pytest.mark.parametrize(("script", "error"), [(fails, DFlashError), (Cluster.interrupt, SystemExit)])
+def test_replicas_that_do_not_start_leave_nothing_on_the_cluster(
+    monkeypatch: pytest.MonkeyPatch, script: Callable[[Cluster], None], error: type[BaseException]
+) -> None:
+    cluster = Cluster(monkeypatch, script)
+    with pytest.raises(error):
+        serve_replicas.serve_replicas(parse("-m", "T.gguf", "--replicas", "2", "--ray-address", "there:1"))
+    assert cluster.done == ["run", "delete dflash-local", "left"]
+
+
+def test_a_signal_ends_replicas_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, lambda _cluster: None)
+    monkeypatch.setattr(serve_replicas.log, "info", lambda *_words: cluster.interrupt())  # they listen, or drain
+    monkeypatch.setattr(cluster, "delete", lambda _name: cluster.done.append("delete"))
+    with pytest.raises(SystemExit):  # by the second one
+        serve_replicas.serve_replicas(parse("-m", "T.gguf", "--replicas", "2", "--ray-address", "there:1"))
+    assert cluster.done == ["run", "delete", "left"]

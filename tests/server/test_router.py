@@ -3,6 +3,7 @@ that start at once (scripted_instance.py); what `serve` itself does in their pla
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -25,6 +26,7 @@ from starlette.types import Receive
 
 from dflash_local.errors import RequestError
 from dflash_local.server.connected import while_connected
+from dflash_local.server.fields.request import Defaults
 from dflash_local.server.router import proxy
 from dflash_local.server.router.catalog import Catalog
 from dflash_local.server.router.instance import Launch
@@ -32,10 +34,12 @@ from dflash_local.server.router.model import Model
 from dflash_local.server.router.pool import Pool
 from dflash_local.server.router.router import Router, RouterOptions
 from dflash_local.server.router.router_app import create_router_app
+from dflash_local.server.security.limits import Limits
 from dflash_local.server.security.origins import Cors
 from dflash_local.server.settings import Settings
 from tests.patience import PATIENCE, wait_until
 from tests.server.live import Live, live_app, raw_request, serving
+from tests.server.test_limits import bodies_held
 
 SCRIPT = Path(__file__).with_name("scripted_instance.py")
 ROOT = SCRIPT.parents[2]
@@ -173,6 +177,16 @@ def test_an_answer_passes_as_it_is(folder: Path) -> None:
             assert next(parts) == "data: 0\n\n"  # while the next is not written yet
             (folder / "read").touch()
             assert "".join(parts) == "data: 1\n\n"
+
+
+def test_an_address_passes_as_it_is(folder: Path) -> None:
+    """Whatever characters it has, since it is the instance that refuses them."""
+    with routing(folder, model("a")) as server:
+        for path in ("/slots/%3F?action=erase", "/slots/%23", "/slots/%00", "/slots/%0A", "/slots/%2541"):
+            answer = server.http.post(path)
+            assert (answer.status_code, answer.json()["path"]) == (200, path)
+        with raw_request(server, "POST", "/slots/#?action=#") as client:
+            assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
 
 
 def test_who_names_no_model(folder: Path) -> None:
@@ -379,6 +393,38 @@ def test_a_stream_is_pinged_while_its_model_loads(folder: Path) -> None:
             assert rest == ": X-DFlash-Ignored: zeal\n\ndata: 0\n\ndata: 1\n\n"
 
 
+def test_bodies_of_streams_that_wait_for_their_model_are_bounded(folder: Path) -> None:
+    """Also once such a stream was begun; what the instance has got neither counts nor stays here."""
+    settings = Settings(limits=Limits(bodies=1000, free_body=0), defaults=Defaults(ping_interval=0.05))
+    with routing(folder, model("slow"), settings=settings) as server:
+        body = {"model": "slow", "stream": True, "events": 2, "wait": "read", "prompt": 600 * "x"}
+        with server.http.stream("POST", "/v1/completions", json=body) as stream:
+            parts = stream.iter_text()
+            assert next(parts).startswith(": loading ")
+            with httpx.stream("POST", f"{server.url}/v1/completions", json=body) as refused:
+                assert refused.status_code == 503
+                assert json.loads(refused.read())["error"]["code"] == "too_many_bodies"
+            (folder / "go").touch()
+            assert any(part.endswith("data: 0\n\n") for part in parts)
+            answers = [one for one in gc.get_objects() if isinstance(one, proxy.Forwarded)]
+            assert bodies_held(server) == 0 and not any(b"xxx" in one._incoming.body for one in answers)
+            (folder / "read").touch()
+            assert "".join(parts) == "data: 1\n\n"
+
+
+@pytest.mark.parametrize("seconds", [10**400, True, -2], ids=["endless", "true", "negative"])
+def test_pings_that_the_instance_refuses_are_as_usual(folder: Path, seconds: int) -> None:
+    settings = Settings(defaults=Defaults(ping_interval=0.05))
+    with routing(folder, model("slow"), settings=settings) as server:
+        waiting, answers = background(lambda: ask(server, "slow", stream=True, sse_ping_interval=seconds))
+        wait_until(lambda: status(server, "slow") == "loading")
+        time.sleep(0.2)
+        (folder / "go").touch()
+        waiting.join(PATIENCE)
+        assert answers[0].status_code == 200
+        assert answers[0].text.startswith(": loading ")
+
+
 def test_a_model_is_loaded_and_unloaded_by_hand(folder: Path) -> None:
     with routing(folder, model("slow"), autoload=False) as server:
         assert server.http.post("/models/load", json={"model": "slow"}).json() == {"success": True}
@@ -569,7 +615,7 @@ def test_what_there_is_is_looked_up_again(folder: Path) -> None:
         models = router_of(server)._catalog.__dict__["models"]
         models.update(b=changed, d=model("d"))
         del models["c"]
-        assert list(listed(server)) == ["a", "b", "c"]
+        assert list(listed(server, "?reload=0")) == ["a", "b", "c"]
         assert list(listed(server, "?reload=1")) == ["a", "b", "d"]
         assert ask(server, "a").json()["pid"] == pids["a"]
         assert ask(server, "b").json()["pid"] != pids["b"]

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from dflash_local import cli
+from dflash_local.child_process import module_command
 from dflash_local.cli.flags.serve_flags import is_router
 from dflash_local.cli.serving.instance_flags import InstanceFlags
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.server.router.catalog import Cached, Catalog
 from dflash_local.server.router.folder import Folder, best_drafter
+from dflash_local.server.router.instance import Instance, Launch
+from dflash_local.server.router.model import Model
 from dflash_local.server.router.presets import read_presets
 from tests.projector_files import projector_file
 from tests.server.test_cli import clean, parse
@@ -79,6 +82,9 @@ def test_sections_are_models(tmp_path: Path) -> None:
         ("[a]\nc = 4\nc = 5\n", "option 'c' in section 'a' already exists"),
         ("[a]\n[b]\n[a]\n", "section 'a' already exists"),
         ("[a]\nstop-timeout = soon\n", r"\[a\] stop-timeout must be a number of seconds, got 'soon'"),
+        ("[a]\nstop-timeout = -1\n", "must be a number of seconds, got '-1'"),
+        (f"[a]\nstop-timeout = 1{400 * '0'}\n", "must be a number of seconds, got '1000"),
+        ("[x:q4_0]\n[x:Q4_0]\n", r"\[x:Q4_0\] is the name of another section, too"),
     ],
 )
 def test_what_is_no_file_of_presets(tmp_path: Path, text: str, message: str) -> None:
@@ -196,6 +202,18 @@ def test_what_keeps_a_router_from_starting(
     assert fix.strip("[]") in said
 
 
+def test_instances_take_no_modules_of_the_current_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def launch(command: tuple[str, ...], *_: object) -> None:
+        raise DFlashError(" ".join(command))
+
+    monkeypatch.setattr("dflash_local.server.router.instance.Launch", launch)
+    monkeypatch.setattr("dflash_local.cli.commands.serve.set_up_logs", lambda _args: logging.WARNING)
+    assert cli.main(["serve", "--models-dir", str(tmp_path)]) == 1
+    assert f"error: {' '.join(module_command('dflash_local.cli'))} serve\n" in capsys.readouterr().err
+
+
 # ---- the folder ----
 
 
@@ -281,6 +299,19 @@ def test_models_of_one_name(models: Path, pocket: dict[str, Path]) -> None:
     }
 
 
+def test_a_name_without_commas(tmp_path: Path, pocket: dict[str, Path]) -> None:
+    """They would make several names of it."""
+    for name in ("b,a", "b_a"):
+        (tmp_path / f"{name}.gguf").symlink_to(pocket["target"])
+    assert [entry.name for entry in Folder(tmp_path).read()] == ["b_a", "b_a.gguf"]
+
+
+@pytest.mark.parametrize("name", ["-x", "--help", "a=b"])
+def test_any_other_name_is_one_of_the_command_line(tmp_path: Path, name: str) -> None:
+    instance = Instance(Model(name, "models_dir"), Launch((), {}, tmp_path), 1, lambda *_: None)
+    assert parse(*instance.command).alias == (name,)
+
+
 def test_of_several_drafters(tmp_path: Path, pocket: dict[str, Path]) -> None:
     """The one beside the target, then the one that is called most like it; never one that does not fit."""
     target = tmp_path / "a" / "Qwen-8B-Q4.gguf"
@@ -338,6 +369,7 @@ def test_the_catalog(flags: InstanceFlags, models: Path, tmp_path: Path) -> None
     ("text", "message"),
     [
         ("[a]\nc = 5\n", r"\[a\] names no model"),
+        ("[b,a]\nm = x\n", r"\[b,a\] has a comma, which separates names"),
         ("[a]\nm = x\nalias = b\n[b]\nm = y\n", r"\[a\] the alias 'b' is the name of another model"),
         ("[a]\nm = x\nalias = z\n[b]\nm = y\nalias = z\n", r"\[b\] the alias 'z' is an alias of a"),
     ],

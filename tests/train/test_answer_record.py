@@ -7,7 +7,8 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,11 +18,17 @@ import pytest
 
 from dflash_local import Engine
 from dflash_local.cli.serving.serve_app import _record
-from dflash_local.errors import RequestError
+from dflash_local.errors import DFlashError, RequestError
+from dflash_local.train import training
 from dflash_local.train.answer_record import AnswerRecord
+from dflash_local.train.drafter_size import DrafterSize
+from dflash_local.train.estimate import load_of
+from dflash_local.train.examples import key_of
+from dflash_local.train.recorded_texts import learned_texts
 from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.training import train
-from dflash_local.train.written_texts import Text, read_texts
+from dflash_local.train.workspace import Workspace
+from dflash_local.train.written_texts import Text, identity, read_texts
 
 PROMPTS = Path(__file__).parents[1] / "parity" / "prompts.jsonl"
 
@@ -45,6 +52,7 @@ def test_record_and_train(
     ended.result()
     assert "PROMPTS AND ANSWERS ARE RECORDED" in caplog.text
     (path,) = folder.iterdir()
+    assert path.name.startswith(f"answers-{pocket['target'].stem}-")
     assert [text.answer for text in read_texts(path)] == found
     if sys.platform != "win32":
         assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -63,6 +71,99 @@ def test_record_and_train(
     assert error.value.hint and "--restart answer" in error.value.hint
     with pytest.raises(RequestError, match="text of another model"):
         train(settings(data=(folder,), model=pocket["hybrid-target"], init=None, work=tmp_path / "other"), Watcher())
+
+
+class Notes(Watcher):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+
+def write_record(path: Path, model: Path, lengths: Sequence[int]) -> list[Text]:
+    """A record of answers by `model`, of 12 tokens each, to prompts of these lengths."""
+    texts = []
+    for number, n in enumerate(lengths):
+        prompt, answer = [7 + number, *range(40, 39 + n)], list(range(50 + number, 62 + number))
+        texts.append(Text(key_of(prompt), 0, prompt, answer, 0.0, True, identity(model)))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(text.to_json() + "\n" for text in texts))
+    return texts
+
+
+def test_other_models_answers_are_left_out(
+    settings: Callable[..., TrainSettings], pocket: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A router records all its models in one folder."""
+    tapped: list[list[int]] = []
+    tap = Engine.tap
+
+    def heard(self: Engine, tokens: list[int], *given: Any) -> Any:
+        tapped.append(list(tokens))
+        return tap(self, tokens, *given)
+
+    monkeypatch.setattr(Engine, "tap", heard)
+    own = write_record(tmp_path / "record" / "a.jsonl", pocket["target"], [9, 10, 11, 12])
+    write_record(tmp_path / "record" / "b.jsonl", pocket["hybrid-target"], [20, 21, 22])
+    asked, notes = settings(data=(tmp_path / "record",)), Notes()
+    train(asked, notes)
+    assert "3 of 7 recorded answers are left out: another model wrote them" in notes.said
+    assert len(tapped) == 2 and all(tokens in [text.tokens for text in own] for tokens in tapped)
+    assert load_of(asked).answer_tokens == 4 * 12
+
+
+def test_answers_that_do_not_fit_the_length_are_counted(
+    settings: Callable[..., TrainSettings], pocket: dict[str, Path], tmp_path: Path
+) -> None:
+    write_record(tmp_path / "record.jsonl", pocket["target"], [10, 11, 12, 300])
+    notes = Notes()
+    train(settings(data=(tmp_path / "record.jsonl",)), notes)
+    assert any(note.startswith("1 of 4 recorded answers") and "--length 256" in note for note in notes.said)
+
+
+def test_recorded_answers_fit_the_disk(
+    settings: Callable[..., TrainSettings], pocket: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = write_record(tmp_path / "record.jsonl", pocket["target"], [18] * 22)
+    asked, notes = settings(data=(tmp_path / "record.jsonl",)), Notes()
+    token_bytes = load_of(asked).token_bytes
+    monkeypatch.setattr(DrafterSize, "fit_bytes", 1000)
+    monkeypatch.setattr(Workspace, "room", lambda self: 1000 + token_bytes * 160)
+    train(asked, notes)
+    assert any(note.startswith("5 of 20 recorded answers are used") for note in notes.said)
+    held_out = json.loads((asked.work / "state.json").read_text())["held_out"]
+    chosen = sorted(text.key for text in texts if text.key not in held_out)[:5]
+    kept = learned_texts(texts, held_out, asked.length, 160, Watcher())
+    assert kept == [text for text in texts if text.key in chosen]  # in their order
+    monkeypatch.setattr(Workspace, "room", lambda self: 1000)
+    monkeypatch.setattr(Workspace, "stored", lambda self: 0)
+    with pytest.raises(DFlashError, match="storing the first hidden states"):
+        train(replace(asked, work=tmp_path / "other"), Watcher())
+
+
+def test_minutes_bound_the_tapping_of_a_record(
+    settings: Callable[..., TrainSettings], pocket: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file of hidden states is made at least; a run with more time makes the others, and none twice."""
+    tapped: list[list[int]] = []
+    tap = Engine.tap
+
+    def heard(self: Engine, tokens: list[int], *given: Any) -> Any:
+        tapped.append(list(tokens))
+        return tap(self, tokens, *given)
+
+    monkeypatch.setattr(Engine, "tap", heard)
+    write_record(tmp_path / "record.jsonl", pocket["target"], [188] * 14)
+    asked, notes = settings(data=(tmp_path / "record.jsonl",), shard_mib=1, minutes=1.0), Notes()
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "TAP_SHARE", 0.0)
+        assert train(asked, notes).best.step > 0
+    n_first = len(tapped)
+    assert 0 < n_first < 12
+    assert f"{12 - n_first} of 12 answers are left out: --minutes leaves no time to tap them" in notes.said
+    train(asked, Watcher())
+    assert len(tapped) == 12 == len({tuple(tokens) for tokens in tapped})
 
 
 def test_record_is_bounded(pocket: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

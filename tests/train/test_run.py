@@ -23,23 +23,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gguf import GGMLQuantizationType
 
 from dflash_local import Engine
 from dflash_local.cli import main
 from dflash_local.convert.gguf_metadata import read_metadata, read_model
 from dflash_local.convert.target import Target
-from dflash_local.errors import ConvertError, DFlashError, RequestError
+from dflash_local.convert.writer import OutputTensor
+from dflash_local.errors import ConvertError, DFlashError, ModelError, RequestError
 from dflash_local.native import check_gguf
 from dflash_local.train.answering import _submit
 from dflash_local.train.drafter_file import FACTORS, HISTORY, DrafterFile
 from dflash_local.train.drafter_size import DrafterSize
 from dflash_local.train.estimate import load_of
 from dflash_local.train.evaluation import n_measured
-from dflash_local.train.examples import questions, tokenized
+from dflash_local.train.examples import questions, read_data, tokenized
 from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.training import _Run, train
 from dflash_local.train.workspace import Workspace
-from dflash_local.train.written_texts import identity, read_texts
+from dflash_local.train.written_texts import Text, identity, read_texts
 from tests.gguf_files import rewritten
 
 Make = Callable[..., TrainSettings]
@@ -297,9 +299,41 @@ def test_a_folder_to_go_on_from(settings: Make, pocket: dict[str, Path], tmp_pat
         workspace.begin("fit", {"init": first})
         with pytest.raises(RequestError, match="begun with --init drafter"):
             workspace.begin("fit", {"init": identity(folder)})
-        (workspace.folder / "init-f16.gguf").write_bytes(b"old")
         workspace.restart("fit")
-        assert not list(workspace.folder.glob("init*"))
+        assert (workspace.folder / "init.gguf").exists()  # which the run that restarts has read already
+
+
+def test_a_restart_that_is_refused_removes_nothing(settings: Make, tmp_path: Path) -> None:
+    asked = settings()
+    train(asked, Watcher())
+    kept = [asked.work / name for name in ("best.gguf", "fit.pt", "answers.jsonl", "prompts.json", "state.json")]
+    before, none = [path.read_bytes() for path in kept], tmp_path / "none.txt"
+    other, long = tmp_path / "other.txt", tmp_path / "long.txt"
+    other.write_text("What is 31 + 5?\nWhat is 32 + 5?\n")
+    long.write_text(400 * "long " + "\n")
+    refused: tuple[tuple[str, dict[str, Any], type[DFlashError], str], ...] = (
+        ("fit", {"init": tmp_path / "none.gguf"}, DFlashError, "none.gguf"),
+        ("fit", {"layers": 9}, RequestError, "--layers 9 disagrees"),
+        ("fit", {"n_predict": 32}, RequestError, "begun with --predict 64"),
+        ("fit", {"goal": "distill"}, RequestError, "begun with --goal text"),
+        ("tap", {"data": (other,)}, RequestError, "held out are not in --data any more"),
+        ("answer", {"data": (none,)}, RequestError, "cannot read"),
+        ("answer", {"data": (long,)}, RequestError, "tokens or fewer"),
+    )
+    for stage, change, kind, words in refused:
+        with pytest.raises(kind, match=words):
+            train(settings(**change), Watcher(), stage)
+        assert [path.read_bytes() for path in kept] == before, words
+
+
+def test_a_folder_to_go_on_from_is_there_after_a_restart(
+    settings: Make, pocket: dict[str, Path], tmp_path: Path
+) -> None:
+    file, folder = DrafterFile.read(pocket["dflash-small"], Target.read(pocket["target"]), tmp_path), tmp_path / "d"
+    file.write_checkpoint(folder, file.values)
+    asked = settings(init=folder, slots=8)
+    train(asked, Watcher())
+    assert train(asked, Watcher(), "answer").best.step > 0
 
 
 def test_a_prompts_grammar_holds(settings: Make) -> None:
@@ -360,15 +394,24 @@ def test_a_folder_that_holds_the_run_gives_no_answers_of_its_own(settings: Make,
 def test_the_gpus_memory_is_told_and_less_is_taken(settings: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     from dflash_local.train.fitting import Fit
 
-    def full(self: Fit, done: float) -> None:
+    def full(*_: object) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Fit, "advance", full)
-        with pytest.raises(DFlashError, match="the fit needs more memory than the GPU has") as caught:
-            train(settings(batch=64), Watcher())
-    assert caught.value.hint and caught.value.hint.startswith("--micro N")
-    assert train(settings(batch=64, micro=1), Watcher()).history["steps"] > 0
+    def full_metal(*_: object) -> None:
+        raise RuntimeError("MPS backend out of memory (MPS allocated: 8 GiB)")
+
+    for method, error, micro, hint in (
+        ("advance", full, 0, "--micro 2 "),
+        ("advance", full_metal, 2, "--micro 1 "),
+        ("advance", full, 1, "'--only lora --restart fit'"),
+        ("_make_head", full, 0, "'--only lora --restart fit'"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(Fit, method, error)
+            with pytest.raises(DFlashError, match="the fit needs more memory than the GPU has") as caught:
+                train(settings(batch=128, micro=micro), Watcher())
+        assert caught.value.hint and caught.value.hint.startswith(hint)
+    assert train(settings(batch=128, micro=1), Watcher()).history["steps"] > 0
 
 
 def test_time_alone_bounds_a_fit_with_minutes(settings: Make) -> None:
@@ -528,6 +571,50 @@ def test_disk_fills_up(at: str, settings: Make, monkeypatch: pytest.MonkeyPatch)
     check_drafter(asked)
 
 
+@pytest.mark.parametrize("name", ["token_embd.weight", "output.weight"])
+def test_a_target_whose_numbers_cannot_be_read(name: str, settings: Make, tmp_path: Path) -> None:
+    """It is said before hours of answers."""
+    kind, source = GGMLQuantizationType.Q1_0, settings().model
+    tensor = read_model(source)[1]["token_embd.weight"]
+    row_bytes = replace(tensor, type=kind).row_bytes
+    rows = np.zeros((tensor.n_rows, row_bytes), np.uint8)
+    model = rewritten(source, tmp_path / "q1.gguf", {}, {name: OutputTensor(name, tensor.shape, kind, lambda: [rows])})
+    listener = Listener()
+    with pytest.raises(ModelError, match=f"'{name}' is Q1_0, whose numbers the package gguf cannot read"):
+        train(settings(model=model, init=None), listener)
+    assert listener.stages == []
+    with pytest.raises(ModelError, match="cannot read"):
+        load_of(settings(model=model, init=None))
+
+
+def test_a_link_to_nothing_is_no_data(settings: Make, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    (folder / "folder.txt").mkdir(parents=True)
+    shutil.copy(settings().data[0], folder / "prompts.jsonl")
+    (folder / "gone.txt").symlink_to(tmp_path / "nothing.txt")
+    assert len(read_data((folder,), tmp_path / "run")[0]) == 16
+
+
+def test_a_folder_that_cannot_be_made_is_told_first(settings: Make, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    listener = Listener()
+    with pytest.raises(RequestError, match="is not a folder in which you may write") as error:
+        train(settings(hf=tmp_path / "file" / "folder"), listener)
+    assert error.value.param == "--hf" and listener.stages == []
+
+
+def test_a_line_that_is_being_written(tmp_path: Path) -> None:
+    """A record may grow while it is read; a broken line before others is told."""
+    path, text = tmp_path / "record.jsonl", Text("key", 0, [1, 2], [3, 4], 0.0, True)
+    line = text.to_json() + "\n"
+    path.write_text(2 * line + '{"key":"a')
+    assert list(read_texts(path)) == [text, text]
+    path.write_text(line + '{"key":"a\n' + line)
+    with pytest.raises(RequestError, match="line 2: not JSON") as error:
+        list(read_texts(path))
+    assert error.value.param == "--data"
+
+
 def test_folder_of_something_else(settings: Make, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "diary.txt").write_text("mine")
@@ -599,7 +686,7 @@ def test_a_drafter_becomes_another_kind(kind: str, only: str | None, settings: M
     heads = [name for name in own if name.startswith(("candidate_selector.", "markov_head."))]
     assert heads and max(np.abs(grown.values[name] - begun[name]).max() for name in heads) > 4e-3  # of Q8_0: 1e-3
     with pytest.raises(RequestError, match=f"begun with --kind {kind}, and now it is dflash"):
-        train(replace(asked, kind=None, hf=None), Watcher())
+        train(replace(asked, kind=None, only=None, hf=None), Watcher())
 
 
 def test_a_drafter_becomes_narrower(settings: Make, tmp_path: Path) -> None:
@@ -621,6 +708,8 @@ def test_disagreeing_flags(settings: Make, pocket: dict[str, Path], tmp_path: Pa
     for only in ("fc", "lora"):
         with pytest.raises(RequestError, match=f"--only {only} does not train the new parts of --kind dspark"):
             train(settings(kind="dspark", only=only), Watcher())
+    with pytest.raises(RequestError, match="a DFlash drafter has no heads of its own"):
+        train(settings(only="heads"), Watcher())
     with pytest.raises(RequestError, match="--feed-forward 8192 disagrees"):
         train(settings(feed_forward=8192), Watcher())
     with pytest.raises(RequestError, match="is the drafter to go on from"):

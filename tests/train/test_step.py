@@ -220,3 +220,31 @@ def test_sampled_head_is_the_whole_one_on_average(
         logits = classes.head @ hidden + classes.corrections
         sums.append(logits.exp().sum().item())
     assert np.mean(sums) == pytest.approx(whole.exp().sum().item(), rel=0.03)
+
+
+def test_an_epochs_order_is_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the order of all texts; batches are the same, whichever was drawn before."""
+    rng, cpu = np.random.default_rng(1), torch.device("cpu")
+    texts = [random_text(rng, 40, 10, 1) for _ in range(6)]
+    table = EmbeddingTable(
+        np.arange(N_VOCAB), np.zeros((N_VOCAB, 2), np.float32), np.zeros(2, np.float32), N_VOCAB, cpu
+    )
+
+    def sampler() -> Sampler:
+        return Sampler(
+            texts, block_size=4, anchor_first=False, mask_token=0, embedding=table, n_texts=2, seed=3, device=cpu
+        )
+
+    asked: list[tuple[int, ...]] = []
+    default_rng = np.random.default_rng
+
+    def heard(seed: tuple[int, ...]) -> np.random.Generator:
+        asked.append(seed)
+        return default_rng(seed)
+
+    monkeypatch.setattr(np.random, "default_rng", heard)
+    one = sampler()
+    found = [one.batch(number).wanted.tokens for number in (0, 1, 2, 3, 1)]
+    assert [seed for seed in asked if len(seed) == 2] == [(3, 0), (3, 1), (3, 0)]
+    for number, tokens in zip((0, 1, 2, 3, 1), found, strict=True):
+        assert torch.equal(sampler().batch(number).wanted.tokens, tokens)

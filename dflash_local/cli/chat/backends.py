@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlencode
 
 from dflash_local.errors import ServerError
 from dflash_local.media.abilities import Abilities
@@ -76,18 +77,22 @@ def _passes(engine: Engine) -> ChoicePasses:
 
 
 class ServerBackend:
-    """A running server, by `/v1/chat/completions`. Raises RequestError if `url` is none."""
+    """A running server, by `/v1/chat/completions`; of several models there, the one of this name. Raises RequestError
+    if `url` is none."""
 
-    def __init__(self, url: str, api_key: str | None = None) -> None:
+    def __init__(self, url: str, api_key: str | None = None, model_name: str | None = None) -> None:
         self._client = ServerClient(url, api_key)
+        self._named = {"model": model_name} if model_name else {}
 
     def abilities(self) -> Abilities | None:
-        """As `/props` tells it; other servers and routers do not."""
-        found = (self._client.ask("/props").object or {}).get("modalities")
+        """As `/props` tells it; other servers, and routers whose model is not loaded, do not."""
+        # To look does not load a model, which may take minutes.
+        query = "?" + urlencode({**self._named, "autoload": "0"}) if self._named else ""
+        found = (self._client.ask(f"/props{query}").object or {}).get("modalities")
         return Abilities.of({"media": found}) if isinstance(found, dict) else None
 
     def answer(self, messages: list[Message], settings: dict[str, Any]) -> Generator[Change, None, None]:
-        body = {"messages": messages, "stream": True, **settings}
+        body = {**self._named, "messages": messages, "stream": True, **settings}
         for event in self._client.events("/v1/chat/completions", body):
             try:
                 changes = [*_changes(event)]

@@ -107,11 +107,13 @@ def _upstream_program() -> Path:
 
 def _upstream_flags(args: BenchFlags, target: str, engine: Engine) -> list[str]:
     """The shared options as flags of upstream's server, which have the same names."""
-    from dflash_local.machine.hardware import default_threads
+    from dflash_local.machine.hardware import core_limit
 
-    threads = args.n_threads or default_threads()
-    flags = ["-m", target, "-c", str(engine.n_ctx_slot), "-t", str(threads)]
-    flags += ["-tb", str(args.n_threads_batch or threads), "-fa", args.flash_attn]
+    # As of our engine: without a number both leave it to the same function of llama.cpp.
+    threads = args.n_threads or core_limit()
+    flags = ["-m", target, "-c", str(engine.n_ctx_slot), "-fa", args.flash_attn]
+    for name, n_threads in (("-t", threads), ("-tb", args.n_threads_batch or threads)):
+        flags += [name, str(n_threads)] if n_threads else []
     for name in _SHARED:
         value, named = getattr(engine.options, name), OPTIONS[name].flag  # with what --fit has chosen
         if named is None or value == DEFAULTS.get(name):

@@ -21,7 +21,7 @@ from dflash_local.cli.terminal.notes import aside
 from dflash_local.errors import RequestError
 
 _DESCRIPTION = "Chat with a model in the terminal; after each answer, its speed and AL (tokens per pass of the target)."
-_OF_SERVERS = frozenset({"url", "api_key", "system", "prompt", "file", "predict", "show"})
+_OF_SERVERS = frozenset({"url", "api_key", "model_name", "system", "prompt", "file", "predict", "show"})
 
 
 class ChatFlags(ModelFlags, SamplingFlags):
@@ -29,6 +29,7 @@ class ChatFlags(ModelFlags, SamplingFlags):
         "--url", "talk to a running server, such as http://127.0.0.1:8080, instead of loading a model", metavar="URL"
     )
     api_key: str | None = flag("--api-key", "the server's key", env="LLAMA_API_KEY", metavar="KEY")
+    model_name: str | None = flag("--model-name", "which model, if the server has several", metavar="NAME")
     system: str | None = flag("--system", "system prompt", metavar="TEXT")
     prompt: str | None = flag("-p --prompt", "ask this alone, and end", metavar="TEXT")
     file: Path | None = flag("-f --file", "ask what this file has (-: standard input), behind --prompt, and end")
@@ -88,8 +89,8 @@ def run(args: ChatFlags) -> int:
         settings = {name: value for name, value in args.sampling.items() if value is not None}
         if "predict" in args.typed:
             settings["max_tokens"] = args.predict
-        return _chat(ServerBackend(args.url, args.key), settings, args, question)
-    refuse_idle(args.typed, ["api_key"], "it is for the server of --url")
+        return _chat(ServerBackend(args.url, args.key, args.model_name), settings, args, question)
+    refuse_idle(args.typed, ["api_key", "model_name"], "it is for the server of --url")
     if not args.model and not args.hf_repo:
         raise RequestError("no model to chat with", hint=f"{NO_MODEL}, or --url of a running server")
     models = take_models(args)

@@ -62,8 +62,8 @@ class DemoFlags(Flags):
         f"and dspark need a checkout (default: {DRAFTER})",
         choices=PAIRS,
     )
-    host: str = flag("--host", "default: %(default)s", default="127.0.0.1")
-    port: int = flag("--port", "default: %(default)s", type=count(1), default=8080, metavar="PORT")
+    host: str | None = flag("--host", "default: 127.0.0.1 [LLAMA_ARG_HOST]")
+    port: int | None = flag("--port", "default: 8080 [LLAMA_ARG_PORT]", type=count(1), metavar="PORT")
     threads: int | None = flag("-t --threads", "CPU threads (default: physical cores)", type=count(1))
     once: bool = flag("--once", "answer one question plain and drafted, print both speeds, and end")
 
@@ -199,10 +199,10 @@ def serve(models: list[str], alias: str, args: DemoFlags) -> int:
     """Serve until interrupted; once it listens, print how to use it. `models` are flags."""
     from dflash_local.cli import parse
 
-    threads = ["-t", str(args.threads)] if args.threads else []
-    address = ["--host", args.host, "--port", str(args.port)]
-    # The variables of `serve` count, too.
-    command, flags = parse(["serve", *models, "--alias", alias, "-c", "4096", *address, *threads])
+    # Only what was typed, so that the variables of `serve` count, too.
+    given = {"--host": args.host, "--port": args.port, "-t": args.threads}
+    words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    command, flags = parse(["serve", *models, "--alias", alias, "-c", "4096", *words])
     with suppress(DFlashError):  # a UNIX socket has no URL; of all else that is wrong `serve` tells
         url, key = url_of(flags), key_of(flags)
         watch = (client_at(url, key), url, alias, _curl(url, key, flags))

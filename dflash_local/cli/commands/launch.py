@@ -57,7 +57,7 @@ def run(args: LaunchFlags) -> int:
     if args.print:
         if found is None:
             print(f"# first, in another terminal: dflash-local serve {shown or '-m TARGET.gguf'}")
-        setup = program.setup(place_at(url, key, found, program, args))
+        setup = program.setup_at(place_at(url, key, found, program, args))
         print(*setup.shell_lines(program.command, args.line.passed), sep="\n")
         return 0
     executable = executable_of(program)

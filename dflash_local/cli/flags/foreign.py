@@ -141,7 +141,7 @@ FOREIGN: tuple[Foreign, ...] = (
     # images and audio
     Foreign(
         ("-mmdev", "--mmproj-device"), REFUSED,
-        "the projector is on the first device of --device, or with --no-mmproj-offload on the CPU",
+        "the projector is on the first device of --device on this machine, or with --no-mmproj-offload on the CPU",
         "MTMD_BACKEND_DEVICE", values=1,
     ),
     _value("--mtmd-batch-max-tokens", NONE, "this is no setting of the encoder here", "MTMD_BATCH_MAX_TOKENS"),

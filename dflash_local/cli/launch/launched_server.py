@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from dflash_local.child_process import OWN_GROUP, end_process
+from dflash_local.child_process import OWN_GROUP, end_process, module_command
 from dflash_local.cli.launch.server_facts import ServerFacts, client_at, watched_facts
 from dflash_local.cli.terminal.notes import aside
 from dflash_local.cli.terminal.progress import StatusLine
+from dflash_local.disk import temporary_space
 from dflash_local.errors import DFlashError
 
 _PATIENCE = 10.0  # seconds for each of two requests to end
@@ -24,10 +24,12 @@ class LaunchedServer:
     terminal; it is removed unless something failed whose reasons it may have."""
 
     def __init__(self, flags: Sequence[str]) -> None:
-        self._command = [sys.executable, "-m", "dflash_local.cli", "serve", *flags]
+        self._command = [*module_command("dflash_local.cli"), "serve", *flags]
 
     def __enter__(self) -> LaunchedServer:
-        with tempfile.NamedTemporaryFile(prefix="dflash-serve-", suffix=".log", delete=False) as log:
+        with temporary_space():
+            file = tempfile.NamedTemporaryFile(prefix="dflash-serve-", suffix=".log", delete=False)
+        with file as log:
             self.log = Path(log.name)
             # Ctrl-C is for the program.
             self._process = subprocess.Popen(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dflash_local.cli.launch.setup import Place, Setup
+from dflash_local.environment_proxy import bypass_variables
 
 # Tokens. What an agent says before the user's first word takes a third to two thirds of this.
 AGENT = 32768
@@ -22,7 +23,7 @@ class Program:
         command: its executable.
         install: the line that installs it.
         context: fewest tokens of context that it can work with.
-        setup: what it needs to use a server.
+        setup: what it needs to use a server that it can reach.
     """
 
     title: str
@@ -30,6 +31,11 @@ class Program:
     install: str
     context: int
     setup: Callable[[Place], Setup]
+
+    def setup_at(self, place: Place) -> Setup:
+        """What it needs here, where a proxy may stand before the server."""
+        setup = self.setup(place)
+        return replace(setup, variables={**setup.variables, **bypass_variables(place.url)})
 
 
 def _claude(place: Place) -> Setup:

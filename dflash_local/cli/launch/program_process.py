@@ -31,7 +31,7 @@ def run_program(program: Program, executable: str, place: Place, passed: Sequenc
     Raises:
         DFlashError: it cannot be started, or its files cannot be written.
     """
-    setup = program.setup(place)
+    setup = program.setup_at(place)
     setup.write_files()
     command = [executable, *setup.arguments, *passed]
     # The terminal sends Ctrl-C to the program, too, which decides what it means.

@@ -45,7 +45,11 @@ class EarlyLoad(Generic[Loaded]):
         hand_over_gil_soon()  # imports hold it
         self._thread = threading.Thread(target=self._run, args=(self._first,), name="early-load")
         self._thread.start()
-        self._begun.wait(PATIENCE)
+        try:
+            self._wait()
+        except BaseException:  # Ctrl-C: `with` has not entered it yet
+            self._end()
+            raise
 
     def __call__(self, progress: Callable[[float], bool]) -> Engine:
         """An engine; `progress` gets the share (0..1) that is loaded, and returns False to stop."""
@@ -63,8 +67,15 @@ class EarlyLoad(Generic[Loaded]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._first is None:
-            return
+        if self._first is not None:
+            self._end()
+
+    def _wait(self) -> None:
+        self._begun.wait(PATIENCE)
+
+    def _end(self) -> None:
+        """Stop the first load, or close what it loaded."""
+        assert self._first is not None
         self._progress = lambda _share: False
         self._thread.join()
         if self._first.exception() is None:

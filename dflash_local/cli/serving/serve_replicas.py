@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from dflash_local.cli.serving.serve_app import make_app, make_settings
 from dflash_local.errors import DFlashError, RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from dflash_local.server.documented_app import DocumentedApp
     from dflash_local.server.ray_app import ReplicaOptions
@@ -27,28 +28,25 @@ log = logging.getLogger(__name__)
 
 def serve_replicas(args: ServeFlags) -> int:
     """Deploy, wait for SIGINT or SIGTERM, then drain."""
-    from dflash_local.server.ray_app import NAME, application, ray_serve
+    from dflash_local.server.ray_app import application, ray_serve
     from dflash_local.server.signals import ENDING
 
-    ended = threading.Event()
+    deployed, ended = threading.Event(), threading.Event()
     host, port = _host(args), args.listening_port
     settings = make_settings(args)  # so that wrong flags fail here, not in every replica
     serve = ray_serve()
     app = application(app_factory(args), _options(args, settings.limits))
     _connect(args)
     for number in ENDING:
-        signal.signal(number, lambda *_signal: _end(ended))
+        signal.signal(number, lambda *_signal: _end(deployed, ended))
     try:
         serve.start(http_options={"host": host, "port": port})
-        try:
-            serve.run(app, name=NAME, route_prefix="/")
-        except RuntimeError as error:
-            raise DFlashError(f"the replicas did not start: {error}", hint="the log above has their errors") from None
-        log.info("listening on http://%s:%d%s, %d replicas", host, port, settings.api_prefix, args.replicas)
-        while not ended.wait(1):
-            pass
-        log.info("draining")
-        serve.delete(NAME)
+        with _deployed(serve, app):
+            deployed.set()
+            log.info("listening on http://%s:%d%s, %d replicas", host, port, settings.api_prefix, args.replicas)
+            while not ended.wait(1):
+                pass
+            log.info("draining")
     finally:
         _leave(serve, args)
     return 0
@@ -92,6 +90,25 @@ def _connect(args: ServeFlags) -> None:
         raise DFlashError(f"no Ray cluster: {error}", hint="start one, or leave --ray-address out") from None
 
 
+@contextmanager
+def _deployed(serve: Any, app: Any) -> Iterator[None]:
+    """Deploy the app until the block ends. Nothing of it stays on the cluster, also where it does not start, or the
+    wait for that is interrupted. Raises DFlashError if it does not start."""
+    from dflash_local.server.ray_app import NAME
+
+    try:
+        try:
+            serve.run(app, name=NAME, route_prefix="/")
+        except RuntimeError as error:
+            raise DFlashError(f"the replicas did not start: {error}", hint="the log above has their errors") from None
+        yield
+    except BaseException:
+        with suppress(Exception):  # what is raised already says more
+            serve.delete(NAME)
+        raise
+    serve.delete(NAME)
+
+
 def _leave(serve: Any, args: ServeFlags) -> None:
     import ray
 
@@ -100,9 +117,11 @@ def _leave(serve: Any, args: ServeFlags) -> None:
     ray.shutdown()
 
 
-def _end(ended: threading.Event) -> None:
-    if ended.is_set():
-        sys.exit(130)  # a second signal does not wait for the drain
+def _end(deployed: threading.Event, ended: threading.Event) -> None:
+    """What a signal does. Before all replicas are there, nothing is to be drained; a second one does not wait for the
+    drain."""
+    if ended.is_set() or not deployed.is_set():
+        sys.exit(130)
     ended.set()
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dflash_local.child_process import module_command
 from dflash_local.cli.flags.router_flags import PRESET
 from dflash_local.cli.flags.serve_flags import ServeFlags
 from dflash_local.cli.serving.instance_flags import MODELS, OWN, InstanceFlags
 from dflash_local.cli.serving.serve_app import bound_sockets, serve_at
+from dflash_local.disk import temporary_space
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
@@ -50,8 +51,10 @@ def serve_router(args: ServeFlags, settings: Settings) -> int:
         presets=args.models_preset,
     )
     tls = Tls.of(args.ssl_key_file, args.ssl_cert_file)
-    with tempfile.TemporaryDirectory(prefix="dflash-", ignore_cleanup_errors=True) as folder:
-        command = (sys.executable, "-m", "dflash_local.cli", "serve")
+    with temporary_space():
+        sockets_folder = tempfile.TemporaryDirectory(prefix="dflash-", ignore_cleanup_errors=True)
+    with sockets_folder as folder:
+        command = (*module_command("dflash_local.cli"), "serve")
         # Not on the command line, which GET /models shows.
         token = {"HF_TOKEN": args.hf_token} if args.hf_token else {}
         launch = Launch(command, flags.environment(os.environ) | token, Path(folder))

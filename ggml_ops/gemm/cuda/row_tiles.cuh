@@ -81,8 +81,9 @@ class row_tiles {
         return (float4 *) memory_[PARTS];
     }
     int * counts(size_t bytes) {
-        if (grow(COUNTS, bytes)) {
-            CUDA_CHECK(cudaMemset(memory_[COUNTS], 0, bytes_[COUNTS]));
+        if (grow(COUNTS, bytes)) {   // cleared now: the context's stream may be recording a graph that is given up
+            CUDA_CHECK(cudaMemsetAsync(memory_[COUNTS], 0, bytes_[COUNTS], cudaStreamPerThread));
+            CUDA_CHECK(cudaStreamSynchronize(cudaStreamPerThread));
         }
         return (int *) memory_[COUNTS];
     }

@@ -36,12 +36,30 @@ inline cudaError_t cudaFree(void * memory) {
     std::free(memory);
     return 0;
 }
-inline cudaError_t cudaMemset(void * memory, int value, size_t bytes) {
-    std::memset(memory, value, bytes);
+
+// Another stream than the context's, which does not wait for it: what is set here is set once somebody waits for it.
+// There is no cudaMemset(): nobody would wait for its stream.
+inline const cudaStream_t cudaStreamPerThread = (cudaStream_t) 2;
+struct emulated_set {
+    void * memory;
+    int    value;
+    size_t bytes;
+};
+inline std::vector<emulated_set> emulated_sets;   // those not waited for
+inline cudaError_t               cudaMemsetAsync(void * memory, int value, size_t bytes, cudaStream_t stream) {
+    if (stream == cudaStreamPerThread) {
+        emulated_sets.push_back({ memory, value, bytes });
+    } else {
+        std::memset(memory, value, bytes);
+    }
     return 0;
 }
-inline cudaError_t cudaMemsetAsync(void * memory, int value, size_t bytes, cudaStream_t) {
-    return cudaMemset(memory, value, bytes);
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) {
+    for (const emulated_set & set : emulated_sets) {
+        std::memset(set.memory, set.value, set.bytes);
+    }
+    emulated_sets.clear();
+    return 0;
 }
 // NOLINTEND(readability-identifier-naming)
 

@@ -113,8 +113,13 @@ def _environment(machine: Machine, folder: str, settings: dict[str, Any]) -> Non
 
 
 def _pip(process: Process, arguments: list[str]) -> None:
-    options = {"--disable-pip-version-check", "--no-input", "--quiet"}
+    options = {"--disable-pip-version-check", "--no-input", "--quiet", "--no-user"}
     words = [word for word in arguments if word not in options]
+    if process.machine.pip_user and "--no-user" not in arguments:
+        process.fail(
+            "ERROR: Can not perform a '--user' install. User site-packages are not visible in this virtualenv."
+        )
+        return
     installation = Installation(process.machine, process.path, *_sources(words))
     for fault in installation.run():
         if fault == "network":
@@ -122,6 +127,13 @@ def _pip(process: Process, arguments: list[str]) -> None:
                 "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(': Failed to "
                 f"establish a new connection: [Errno 11001] getaddrinfo failed')': /simple/{installation.wanted}/"
             )
+        elif fault == "certificate":
+            process.fail(
+                "WARNING: Retrying (Retry(total=0)) after connection broken by 'SSLError(SSLCertVerificationError(1, "
+                "'[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get local issuer certificate "
+                f"(_ssl.c:1000)'))': /simple/{installation.wanted}/"
+            )
+            process.fail(f"ERROR: No matching distribution found for {installation.wanted}")
         elif fault == "missing":
             process.fail(f"ERROR: No matching distribution found for {installation.wanted}")
         else:
@@ -155,6 +167,12 @@ def _uv(process: Process) -> None:
         for fault in installation.run():
             if fault == "network":
                 process.fail("error: Failed to fetch\n  Caused by: dns error: No such host is known.", 2)
+            elif fault == "certificate":
+                process.fail(
+                    "error: Failed to fetch\n  Caused by: error sending request for url (https://index.example)\n"
+                    "  Caused by: client error (Connect)\n  Caused by: invalid peer certificate: UnknownIssuer",
+                    2,
+                )
             elif fault == "missing":
                 process.fail(f"error: Because {installation.wanted} was not found, it cannot be used.")
             else:
@@ -192,7 +210,7 @@ class Installation:
             self.wanted = waiting.pop(0)
             wheel = self._find(self.wanted)
             if wheel is None:
-                yield "network" if self.index and not self.machine.online else "missing"
+                yield self._unfound()
                 return
             if not wheel.is_file():
                 yield f"Could not find {self.wanted}"
@@ -205,6 +223,14 @@ class Installation:
             except zipfile.BadZipFile:
                 yield f"Wheel {wheel.name} is invalid."
                 return
+
+    def _unfound(self) -> str:
+        """Why a package is not there."""
+        if not self.index:
+            return "missing"
+        if not self.machine.online:
+            return "network"
+        return "missing" if self.machine.trusts_index else "certificate"
 
     def _find(self, wanted: str) -> Path | None:
         if wanted.endswith(".whl"):

@@ -40,6 +40,8 @@ class Machine:
     folder: Path
     home: str = "C:\\Users\\a user"
     online: bool = True
+    trusts_index: bool = True
+    pip_user: bool = False  # pip.ini says so
     index: Path | None = None  # a folder of wheels that is the index of packages
     in_use: set[Path] = field(default_factory=set)
     read_only: set[Path] = field(default_factory=set)  # folders where nothing new may be made

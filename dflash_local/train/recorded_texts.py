@@ -1,0 +1,66 @@
+"""Recorded answers: which of those that --data holds are learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from dflash_local.errors import RequestError
+from dflash_local.train.tapping import usable
+from dflash_local.train.train_settings import Watcher
+from dflash_local.train.written_texts import Text
+
+
+def own_texts(texts: Sequence[Text], target: str, watcher: Watcher, *, has_prompts: bool) -> list[Text]:
+    """Those that `target` (`identity`) wrote, or of which it is not said. Says how many are left out; raises
+    RequestError if nothing of --data is left."""
+    found = [text for text in texts if text.target in ("", target)]
+    if len(found) == len(texts):
+        return found
+    if not found and not has_prompts:
+        raise RequestError(
+            f"--data holds answers of {texts[0].target}, not of {target}: text of another model teaches to guess it",
+            param="--data",
+            hint="take only what this model wrote, or give the prompts alone",
+        )
+    watcher.note(f"{len(texts) - len(found)} of {len(texts)} recorded answers are left out: another model wrote them")
+    return found
+
+
+def learned_texts(
+    texts: Sequence[Text], held_out: Container[str], length: int, n_most: int, watcher: Watcher
+) -> list[Text]:
+    """The texts to learn from, of at most `length` tokens each and `n_most` together: not those whose prompts are
+    `held_out`. Says how many are left out for other reasons."""
+    others = [cut(text, length) for text in texts if text.key not in held_out]
+    found = usable(others, {})
+    if len(found) < len(others):
+        watcher.note(
+            f"{len(others) - len(found)} of {len(texts)} recorded answers are left out: with their prompts they do not "
+            f"fit --length {length}, or they are too short"
+        )
+    kept = _within(found, n_most)
+    if len(kept) < len(found):
+        watcher.note(
+            f"{len(kept)} of {len(found)} recorded answers are used: the disk has no room for the hidden states of more"
+        )
+    return kept
+
+
+def _within(texts: Sequence[Text], n_most: int) -> list[Text]:
+    """As many as have `n_most` tokens, in their order. Which ones, their keys say, which are hashes: so they are of all
+    kinds, and the same ones in each run."""
+    kept, left = set(), n_most
+    for place in sorted(range(len(texts)), key=lambda place: (texts[place].key, place)):
+        left -= len(texts[place].tokens)
+        if left < 0:
+            break
+        kept.add(place)
+    return [text for place, text in enumerate(texts) if place in kept]
+
+
+def cut(text: Text, length: int) -> Text:
+    """The text with at most `length` tokens; a prompt stays whole."""
+    room = length - len(text.prompt)
+    if len(text.answer) <= room:
+        return text
+    return Text(text.key, text.round, text.prompt, text.answer[: max(room, 0)], text.temperature, False)
