@@ -105,20 +105,29 @@ class AnswerParser:
 
     def __init__(self, native: NativeEngine, prompt: ChatPrompt) -> None:
         self._chat = native.chat_new(prompt.parser)
+        self._begun = -1  # the last call of which an argument was written
 
     def push(self, text: str) -> list[dict[str, Any]]:
         """The deltas for more text."""
-        return self._chat.push(text, False) if text else []
+        deltas = self._chat.push(text, False) if text else []
+        for call in (call for delta in deltas for call in delta.get("tool_calls", ())):
+            if call["function"].get("arguments"):
+                self._begun = call["index"]
+        return deltas
 
     def finish(self, completion: Completion) -> tuple[list[dict[str, Any]], ChatCompletion]:
         """The deltas that the end of the text completes, and the finished answer."""
         deltas = self._chat.push("", True)
         message = self._chat.message()
         calls = message.get("tool_calls")
-        # At a stop string inside its arguments a call is as unfinished as at a limit: nobody should run it.
-        cut = calls and completion.stopped_by is not None and not is_object(calls[-1]["function"]["arguments"])
+        # At a stop string inside a call it is as unfinished as at a limit: nobody should run it.
+        cut = completion.stopped_by is not None and not self._is_whole(calls or [])
         called = completion.finish_reason == "stop" and calls and not cut
         return deltas, ChatCompletion(message, "tool_calls" if called else completion.finish_reason, completion)
+
+    def _is_whole(self, calls: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether the last call has all of its arguments. One that wrote none has {} at the end, whole or not."""
+        return self._begun == len(calls) - 1 >= 0 and is_object(calls[-1]["function"]["arguments"])
 
     def parse(self, completion: Completion) -> ChatCompletion:
         """The finished answer from its whole text."""

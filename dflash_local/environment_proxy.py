@@ -48,15 +48,25 @@ class EnvironmentProxy:
 def bypass_variables(address: str) -> dict[str, str]:
     """Variables with which a program asks the server at this URL directly, too, if that is on this machine; none where
     the environment names no proxy, or excepts the server already."""
-    from urllib.request import getproxies_environment, proxy_bypass
+    from urllib.request import getproxies_environment
 
     host, proxies = urlsplit(address).hostname or "", getproxies_environment()
     excepted = proxies.pop("no", "")
-    if not proxies or not _is_this_machine(host) or proxy_bypass(host):
+    if not proxies or not _is_this_machine(host):
         return {}
     # Programs look at either name; on Windows both are one.
     names = ("NO_PROXY",) if os.name == "nt" else ("NO_PROXY", "no_proxy")
-    return {name: ",".join(filter(None, (os.environ.get(name) or excepted, host))) for name in names}
+    wanted = {name: _excepting(host, os.environ.get(name) or excepted) for name in names}
+    return {name: value for name, value in wanted.items() if value != os.environ.get(name)}
+
+
+def _excepting(host: str, hosts: str) -> str:
+    """The value of NO_PROXY, with the host."""
+    from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
+
+    if proxy_bypass_environment(host, {"no": hosts}):
+        return hosts
+    return ",".join(filter(None, (hosts, host)))
 
 
 def _is_this_machine(host: str) -> bool:

@@ -62,7 +62,7 @@ def check_size(image: Image, param: str) -> None:
         raise _refusal(
             param,
             f"has {width} x {height} pixels; at most {MAX_PIXELS // MIB} Mi are read, {MAX_SIDE} a side, and no side "
-            f"{MAX_ASPECT} times as long as the other",
+            f"more than {MAX_ASPECT} times as long as the other",
             hint="make it smaller",
         )
 

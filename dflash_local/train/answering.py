@@ -66,7 +66,7 @@ def answer_all(
 def _whole(workspace: Workspace) -> list[Text]:
     with TextFile(workspace.answers):  # cuts off half a line
         pass
-    return list(read_texts(workspace.answers))
+    return list(read_texts(workspace.answers, "--work"))
 
 
 def _answers(

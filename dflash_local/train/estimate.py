@@ -84,6 +84,11 @@ class Load:
             all_tokens=self.all_tokens - left_out - prompts,
         )  # fmt: skip
 
+    def tapped_within(self, seconds: float, rates: Rates) -> Load:
+        """With no more tokens than pass through the target in so many seconds; what is written stays the same."""
+        share = min(1.0, seconds / max(self.seconds(rates, 1, 0)["tap"], 1e-9))
+        return replace(self, answer_tokens=int(share * self.answer_tokens), all_tokens=int(share * self.all_tokens))
+
     def fit_operations(self, anchors: float) -> float:
         """Products of forward and backward passes: each parameter six times for each row of a block; what reads the
         context once for each of its tokens; the rows of the head four times."""
@@ -197,9 +202,8 @@ def estimate(settings: TrainSettings) -> Iterator[str]:
     load = load_of(settings)
     rates, device = this_rates(settings.device)
     most = 60 * settings.minutes if settings.minutes else math.inf
-    load = load.within(ANSWER_SHARE * most, rates, settings.slots)
+    load = load.within(ANSWER_SHARE * most, rates, settings.slots).tapped_within(TAP_SHARE * most, rates)
     times = load.seconds(rates, settings.slots, settings.n_epochs)
-    times["tap"] = min(times["tap"], TAP_SHARE * most)
     others = sum(times.values()) - times["fit"]
     times["fit"] = min(times["fit"], max(most - others, LEAST_FIT * most))
     yield f"target: {load.target_params / 1e9:.2f} billion parameters, {file_size_text(load.target_bytes)}"

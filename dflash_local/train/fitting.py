@@ -96,7 +96,7 @@ def rate_of(settings: TrainSettings, file: DrafterFile) -> float:
 
 
 @contextmanager
-def memory_errors(n_texts: int) -> Iterator[None]:
+def memory_errors(n_texts: int, settings: TrainSettings) -> Iterator[None]:
     """Raises DFlashError if the GPU's memory does not suffice in the block, which computes `n_texts` at once (1: fewer
     would not help)."""
     try:
@@ -104,10 +104,17 @@ def memory_errors(n_texts: int) -> Iterator[None]:
     except RuntimeError as error:  # of CUDA a class of its own, of Metal this one
         if "out of memory" not in str(error):
             raise
-        hint = "'--only lora --restart fit' takes less, and so does a smaller --length, with '--restart answer'"
-        if n_texts > 1:
-            hint = f"--micro {n_texts // 2} computes fewer texts at once, and the fit goes on with the same --batch"
-        raise DFlashError("the fit needs more memory than the GPU has", hint=hint) from None
+        raise DFlashError("the fit needs more memory than the GPU has", hint=_less_memory(n_texts, settings)) from None
+
+
+def _less_memory(n_texts: int, settings: TrainSettings) -> str:
+    """What takes less memory, and is not refused with these settings."""
+    if n_texts > 1:
+        return f"--micro {n_texts // 2} computes fewer texts at once, and the fit goes on with the same --batch"
+    # A DFlash drafter that becomes another kind has new parts, which small changes do not teach.
+    if settings.continues and settings.only != "lora" and settings.kind not in ("dflash2", "dspark"):
+        return "'--only lora --restart fit' takes less, and so does a smaller --length, with '--restart answer'"
+    return "a smaller --length, with '--restart answer', takes less"
 
 
 class Fit:

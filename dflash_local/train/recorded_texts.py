@@ -41,21 +41,23 @@ def learned_texts(
     kept = _within(found, n_most)
     if len(kept) < len(found):
         watcher.note(
-            f"{len(kept)} of {len(found)} recorded answers are used: the disk has no room for the hidden states of more"
+            f"{len(kept)} of {len(found)} recorded answers are used: the disk had no room for the hidden states of "
+            "more ('--restart tap' chooses anew)"
         )
     return kept
 
 
 def _within(texts: Sequence[Text], n_most: int) -> list[Text]:
-    """As many as have `n_most` tokens, in their order. Which ones, their keys say, which are hashes: so they are of all
-    kinds, and the same ones in each run."""
-    kept, left = set(), n_most
-    for place in sorted(range(len(texts)), key=lambda place: (texts[place].key, place)):
-        left -= len(texts[place].tokens)
+    """All texts in their order, else as many as have `n_most` tokens, in the order of their keys. These are hashes: so
+    the texts are of all kinds, and with less room they are the first of those with more."""
+    kept: list[Text] = []
+    left = n_most
+    for text in sorted(texts, key=lambda text: text.key):
+        left -= len(text.tokens)
         if left < 0:
-            break
-        kept.add(place)
-    return [text for place, text in enumerate(texts) if place in kept]
+            return kept
+        kept.append(text)
+    return list(texts)
 
 
 def cut(text: Text, length: int) -> Text:

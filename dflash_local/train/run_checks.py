@@ -15,6 +15,8 @@ from dflash_local.train.mtp_file import MtpFile
 from dflash_local.train.train_settings import TrainSettings
 from dflash_local.train.workspace import as_flag_value
 
+_exists, _is_dir = os.path.exists, os.path.isdir  # pathlib raises where a folder above may not be read
+
 
 def check_settings(settings: TrainSettings) -> None:
     """What can be said before anything is read or loaded."""
@@ -51,16 +53,16 @@ def _check_file(path: Path, changed: Path, param: str) -> None:
 
 def check_hf(folder: Path, written: str | None) -> None:
     """Raise RequestError if the folder of --hf would lose something; `written` is one that this run wrote earlier."""
-    if folder.exists() and not folder.is_dir():
+    if _exists(folder) and not _is_dir(folder):
         raise RequestError(f"{folder} is a file", param="--hf", hint="name a new folder")
-    parent = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+    parent = next(path for path in (folder.absolute(), *folder.absolute().parents) if _exists(path))
+    if not _is_dir(parent) or not os.access(parent, os.W_OK | os.X_OK):
         raise RequestError(
             f"cannot write {folder}: {parent} is not a folder in which you may write",
             param="--hf",
             hint="name another folder: --hf DIR",
         )
-    if str(folder.resolve()) != written and folder.exists() and any(folder.iterdir()):
+    if str(folder.resolve()) != written and _exists(folder) and any(folder.iterdir()):
         raise RequestError(f"{folder} is not empty", param="--hf", hint="name a new folder")
 
 

@@ -49,12 +49,13 @@ def tap_all(
     n_bytes = n_tokens * layout.token_bytes
     if missing:
         watcher.note(f"hidden states of {n_tokens} tokens will take {file_size_text(n_bytes)} in {workspace.taps}")
-    for shard in missing:
-        shard.path.unlink(missing_ok=True)
-    workspace.need(n_bytes, f"storing the hidden states of {n_tokens} tokens")
+    kept = {shard.path for shard in shards} - {shard.path for shard in missing}
+    stale = set(workspace.taps.glob("*.safetensors")) - kept
+    n_freed = sum(path.stat().st_size for path in stale)
+    workspace.need(n_bytes, f"storing the hidden states of {n_tokens} tokens", n_freed)
+    for path in stale:
+        path.unlink()
     workspace.taps.mkdir(exist_ok=True)
-    for stale in set(workspace.taps.glob("*.safetensors")) - {shard.path for shard in shards}:
-        stale.unlink()
     ends, done, begin = frozenset(engine.eog_tokens), 0, time.monotonic()
     left = sorted(missing, key=lambda shard: shard.digest)  # a hash: what there is time for is of all kinds
     while left and (deadline is None or time.monotonic() < deadline or len(left) == len(shards)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
@@ -88,7 +88,7 @@ class Result:
 
 def train(settings: TrainSettings, watcher: Watcher, restart: str | None = None) -> Result:
     """Train a drafter and write it to `settings.output`. A run that was stopped goes on; `restart` names a stage to do
-    anew; nothing is removed before all that can be refused has been checked.
+    anew; nothing is removed before the settings, the models and the data have been checked.
 
     Raises:
         RequestError: settings are wrong, or differ from those with which the run was begun.
@@ -128,7 +128,7 @@ class _Run:
         self.examples = self._answer()
         texts, shards = self._tap()
         # Whoever calls may have turned gradients off.
-        with torch.enable_grad(), memory_errors(texts_at_once(s, self.device.type)):
+        with torch.enable_grad(), memory_errors(texts_at_once(s, self.device.type), s):
             return self._fit(texts, shards)
 
     def _check(self) -> None:
@@ -138,8 +138,9 @@ class _Run:
         s, workspace = self.settings, self.workspace
         check_init(s, self.init)
         check_readable(self.init, self._stored)
+        config = self._size.config  # raises for a form that a new drafter cannot have
         if s.draft_vocab:
-            check_head(s.draft_vocab, self._size.config)
+            check_head(s.draft_vocab, config)
         self.device = pick_device(s.device)
         if self.restart != "answer":
             workspace.check("answer", self._answer_settings())
@@ -200,10 +201,26 @@ class _Run:
             workspace.write_prompts(rendered)
         self.before_now = sum(workspace.state["seconds"].values())
         keys = workspace.state["held_out"] = [example.key for example in held_out]
+        recorded = self._learned_record(keys)
         workspace.save()
         learned = [example for example in asked if example.key not in keys]  # what is recorded is answered
-        recorded = learned_texts(self.recorded, keys, s.length, self._tokens_on_disk(), self.watcher)
         return Examples(learned, held_out, recorded)
+
+    def _learned_record(self, held_out: Sequence[str]) -> list[Text]:
+        """The recorded texts to learn from. The room for them is that of the first run which had any: were it measured
+        in each, other texts would be chosen, and hidden states stored anew."""
+        state = self.workspace.state
+        room = self._tokens_on_disk() - sum(len(text.tokens) for text in self._written())
+        n_most = state.get("recorded_tokens", room)
+        found = learned_texts(self.recorded, held_out, self.settings.length, n_most, self.watcher)
+        if found:
+            state["recorded_tokens"] = n_most
+        return found
+
+    def _written(self) -> Iterable[Text]:
+        """This run's own texts so far."""
+        answers = self.workspace.answers
+        return read_texts(answers, "--work") if answers.exists() else ()
 
     def _tokens_on_disk(self) -> int:
         """Those whose hidden states have room, with what is there already and what the fit will need."""
@@ -254,13 +271,14 @@ class _Run:
         return {**taps, **stored}
 
     def _tap(self) -> tuple[list[Text], list[Shard]]:
+        """All texts, and the shards of those that there was time for: the others may have theirs in a later run."""
         s, workspace = self.settings, self.workspace
         layout = self._layout
         workspace.begin("tap", self._tap_settings())
         held_out = {example.key for example in self.examples.held_out}
-        written = read_texts(workspace.answers) if workspace.answers.exists() else iter(())
         prompts = {example.key: example for example in self.examples.learned}
-        texts = self.examples.recorded + usable([text for text in written if text.key not in held_out], prompts)
+        written = [text for text in self._written() if text.key not in held_out]
+        texts = self.examples.recorded + usable(written, prompts)
         if not texts:
             raise DFlashError(
                 "there is no answer to learn from: all are too short, or there was no time to write them",
@@ -271,7 +289,7 @@ class _Run:
         with self._engine(None, n_slots=1, length=s.length + 1, warmup=False) as engine, workspace.timed("tap"):
             deadline = self._deadline("tap", TAP_SHARE)
             shards = tap_all(engine, texts, prompts, layout, workspace, s, deadline, self.watcher)
-        return [text for shard in shards for text in texts[shard.first : shard.last]], shards
+        return texts, shards
 
     def _fit(self, texts: Sequence[Text], shards: Sequence[Shard]) -> Result:
         from dflash_local.train.fitting import Fit, memory_errors, run_fit
@@ -289,7 +307,7 @@ class _Run:
         what = f"a {file.config.kind.name} drafter of {file.config.n_layer} layers"
         self.watcher.stage("fit", f"{'the MTP layer' if s.kind == 'mtp' else what} learns")
         tapped: list[TappedText] = [text for shard in shards for text in read_shard(shard.path)]
-        with memory_errors(1):
+        with memory_errors(1, s):
             fit = Fit(file, tapped, self._stored, s, self.device)
         if workspace.checkpoint.exists():
             fit.load(workspace.checkpoint)
@@ -442,8 +460,7 @@ class _Run:
         workspace = self.workspace
         if self._n_measured:
             return workspace.seconds("measure") / self._n_measured
-        written = read_texts(workspace.answers) if workspace.answers.exists() else iter(())
-        n_tokens = sum(len(text.answer) for text in written)
+        n_tokens = sum(len(text.answer) for text in self._written())
         if not n_tokens or not workspace.seconds("answer"):
             return _MEASURED_ANSWER
         return answer_seconds(self.settings.slots * workspace.seconds("answer") / n_tokens)

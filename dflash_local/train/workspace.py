@@ -147,6 +147,8 @@ class Workspace:
                     path.unlink(missing_ok=True)
         if stage == "answer":
             self.state.pop("held_out", None)
+        if stage != "fit":
+            self.state.pop("recorded_tokens", None)
         for name in ("evaluations", "before", "mask_token", "measured_answers", "measured_as"):
             self.state.pop(name, None)
         self.state["seconds"].pop("measure", None)
@@ -213,9 +215,9 @@ class Workspace:
         files = [*self.taps.glob("*"), *self._files("fit"), *self.folder.glob("init*.gguf")]
         return sum(path.stat().st_size for path in files if path.is_file())
 
-    def need(self, n_bytes: int, what: str) -> None:
-        """Raise DFlashError unless the disk has room for `n_bytes` more."""
-        if self.room() < n_bytes:
+    def need(self, n_bytes: int, what: str, n_freed: int = 0) -> None:
+        """Raise DFlashError unless the disk has room for `n_bytes` more, once `n_freed` are removed."""
+        if self.room() + n_freed < n_bytes:
             free = shutil.disk_usage(self.folder).free
             raise DFlashError(
                 f"{what} takes {file_size_text(n_bytes)} in {self.folder}, where {file_size_text(free)} are free",

@@ -46,13 +46,13 @@ class Text:
         return json.dumps(vars(self), separators=(",", ":"))
 
     @classmethod
-    def of(cls, data: Any, where: str) -> Text:
-        """Raises RequestError for anything else than `to_json` writes."""
+    def of(cls, data: Any, where: str, param: str) -> Text:
+        """Raises RequestError for anything else than `to_json` writes; `param` gave it."""
         if isinstance(data, dict) and data.keys() >= cls.__annotations__.keys() - {"target"}:
             text = cls(**{name: data[name] for name in cls.__annotations__ if name in data})
             if _is_tokens(text.prompt, media=True) and _is_tokens(text.answer) and text.prompt:
                 return text
-        raise RequestError(f"{where} is not an answer of a target", param="--data", hint="remove the line, or the file")
+        raise RequestError(f"{where} is not an answer of a target", param=param, hint="remove the line, or the file")
 
 
 def identity(model: Path) -> str:
@@ -85,8 +85,9 @@ def _is_tokens(value: Any, *, media: bool = False) -> bool:
     )
 
 
-def read_texts(path: Path) -> Iterator[Text]:
-    """All whole lines of a file of answers: a last one without its end may be being written. Raises RequestError."""
+def read_texts(path: Path, param: str = "--data") -> Iterator[Text]:
+    """All whole lines of a file of answers, which `param` gave: a last one without its end may be being written. Raises
+    RequestError."""
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -96,8 +97,8 @@ def read_texts(path: Path) -> Iterator[Text]:
         except ValueError:
             if number == len(lines):
                 return
-            raise RequestError(f"{path}, line {number}: not JSON", param="--data", hint="remove the line") from None
-        yield Text.of(data, f"{path}, line {number}")
+            raise RequestError(f"{path}, line {number}: not JSON", param=param, hint="remove the line") from None
+        yield Text.of(data, f"{path}, line {number}", param)
 
 
 class TextFile:

@@ -99,7 +99,8 @@ void check_reach(ggml_backend_buffer_type_t type, const char * field, const std:
     }
     const char * its_devices = std::string(field) == "override_tensor" ? "device" : "device_draft";
     throw status_error(DFLASH_ERROR_ARG, field, " puts tensors on ", ggml_backend_dev_name(device),
-        ", which is not among the devices of the model: name it with ", its_devices, ", too");
+        ", which is not among the devices of the model: name it with ", its_devices,
+        ", too, or with main_gpu if split_mode is none");
 }
 
 // Buffer types by their names and by those of their devices.

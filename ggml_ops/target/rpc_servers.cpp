@@ -32,19 +32,26 @@ void ask_device(ggml_backend_dev_t device) {
     ggml_backend_dev_memory(device, &free, &total);
 }
 
+// Why device `i` gives no sign of life, null: it does.
+const char * failure_of_device(const std::string & endpoint, ggml_backend_reg_t reg, size_t i) {
+    failure_of(endpoint, RPC_FORGET);
+    ask_device(ggml_backend_reg_dev_get(reg, i));
+    return failure_of(endpoint, RPC_ASK);
+}
+
 // Asks each device for a sign of life. ggml keeps the list of those that a server lent first as long as this process
-// lives: a server that has fewer now hangs up.
+// lives: a server that has fewer now hangs up, and still answers for the first one.
 void check_devices(const std::string & endpoint, ggml_backend_reg_t reg) {
     for (size_t i = 0; i < ggml_backend_reg_dev_count(reg); ++i) {
-        ask_device(ggml_backend_reg_dev_get(reg, i));
-        const char * why = failure_of(endpoint, RPC_ASK);
-        if (why && i > 0) {
-            throw status_error(DFLASH_ERROR_RPC, "the RPC server ", endpoint,
-                " lends fewer devices than before: start it with the same ones, or start this program again");
+        const char * why = failure_of_device(endpoint, reg, i);
+        if (!why) {
+            continue;
         }
-        if (why) {
-            throw status_error(DFLASH_ERROR_RPC, why);
+        if (const char * again = i == 0 ? why : failure_of_device(endpoint, reg, 0)) {
+            throw status_error(DFLASH_ERROR_RPC, again);
         }
+        throw status_error(DFLASH_ERROR_RPC, "the RPC server ", endpoint,
+            " lends fewer devices than before: start it with the same ones, or start this program again");
     }
 }
 

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from dflash_local.call_arguments import partial_arguments
 from dflash_local.conversation import ChatCompletion
@@ -172,7 +172,7 @@ class OllamaReply(Reply):
             return {}
         done = chat.completion
         return {
-            "done_reason": "stop" if chat.finish_reason == "tool_calls" else chat.finish_reason,
+            "done_reason": _done_reason(chat),
             **self._clock.durations(),
             "prompt_eval_count": done.prompt_tokens,
             "prompt_eval_duration": round(done.timings.prompt_ms * _MILLI),
@@ -230,3 +230,10 @@ def empty_part(path: str, model: str, **more: Any) -> dict[str, Any]:
     """A part of the answer of the endpoint at `path` without text."""
     said = {"message": {"role": "assistant", "content": ""}} if path.endswith("/chat") else {"response": ""}
     return {"model": model, "created_at": timestamp(), "done": False} | said | more
+
+
+def _done_reason(chat: ChatCompletion) -> Literal["stop", "length", "cancelled"]:
+    """A call that a stop string cut is as unfinished as one that a limit cut."""
+    if chat.finish_reason == "tool_calls":
+        return "stop"
+    return "length" if chat.is_cut else chat.finish_reason

@@ -104,7 +104,7 @@ class ResponsesReply(Reply):
         outcome: shapes.ResponseOutcome = {
             "completed_at": None if cut else int(time.time()),
             "error": None,
-            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "incomplete_details": {"reason": "max_output_tokens"} if chat.finish_reason == "length" else None,
             "output": self._output.items,
             "usage": {
                 "input_tokens": completion.prompt_tokens,

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 
 from dflash_local.convert.dialects import as_text, is_foreign
@@ -173,8 +174,9 @@ def _names(root: Path, files: Sequence[Path]) -> dict[Path, str]:
         longer = [within.with_name(name).as_posix() for name in (own, path.stem, path.name)]
         alone = path.parent != root and sum(other.parent == path.parent for other in files) == 1
         taken = {*names.values()}
-        possible = (name.replace(",", "_") for name in [path.parent.name] * alone + longer)
-        names[path] = next(name for name in possible if name not in taken)
+        possible = [name.replace(",", "_") for name in [path.parent.name] * alone + longer]
+        numbered = (f"{possible[-1]}-{number}" for number in count(2))  # where commas alone made a difference
+        names[path] = next(name for name in chain(possible, numbered) if name not in taken)
     return names
 
 

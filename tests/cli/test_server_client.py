@@ -552,8 +552,8 @@ def test_which_proxy(address: str, proxy: EnvironmentProxy | None, monkeypatch: 
         ("http://[::1]:8080", "", {"NO_PROXY": "::1", "no_proxy": "::1"}),
         ("http://0.0.0.0:8080", "", {"NO_PROXY": "0.0.0.0", "no_proxy": "0.0.0.0"}),
         ("http://localhost:8080", "a, b", {"NO_PROXY": "a, b,localhost", "no_proxy": "a, b,localhost"}),
-        ("http://localhost:8080", "a, localhost", {}),
-        ("http://127.0.0.1:8080", "*", {}),
+        ("http://localhost:8080", "a, localhost", {"NO_PROXY": "a, localhost"}),
+        ("http://127.0.0.1:8080", "*", {"NO_PROXY": "*"}),
         ("http://there.example", "", {}),
     ],
 )
@@ -564,6 +564,8 @@ def test_variables_that_except_a_server(
     assert bypass_variables(address) == {}
     monkeypatch.setenv("https_proxy", "secure.invalid:1")
     assert bypass_variables(address) == variables
+    monkeypatch.setenv("NO_PROXY", "*")  # a program looks at the one or at the other
+    assert bypass_variables(address).keys() == variables.keys() - {"NO_PROXY"}
 
 
 def test_a_proxy_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,6 +58,18 @@ def test_a_stop_string_inside_arguments_finishes_no_call() -> None:
     assert done.message["tool_calls"][0]["function"]["arguments"] == '{"a"'
     assert (done.finish_reason, streamed[-1].finish_reason, done.is_cut) == ("stop", "stop", True)
     assert (after.finish_reason, after.is_cut) == ("tool_calls", False)
+
+
+@pytest.mark.parametrize(("stop", "reason"), [("arguments", "stop"), (None, "tool_calls")])
+def test_a_call_that_wrote_no_arguments(stop: str | None, reason: str) -> None:
+    """It gets {} at its end, which stands for arguments that were never written, too."""
+    call = {"index": 0, "function": {"name": "f", "arguments": "{}"}}
+    with Engine.over(FakeNative(lambda _: [[*b"x", EOG]])) as engine:
+        completion = replace(engine.generate("x"), stopped_by=stop, finish_reason="stop")
+        parser = engine.answer_parser(engine.apply_chat({"messages": [{"role": "user", "content": "hi"}]}))
+    chat: Any = SimpleNamespace(push=lambda *_: [], message=lambda: {"tool_calls": [call]})
+    parser._chat = chat
+    assert parser.finish(completion)[1].finish_reason == reason
 
 
 class Noting(FakeNative):

@@ -291,6 +291,7 @@ class Cluster:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, script: Callable[[Cluster], None]) -> None:
         self.done: list[str] = []
+        self.applications: dict[str, object] = {}
         self.handlers: dict[int, Callable[..., None]] = {}
         self._script = script
         monkeypatch.setattr(ray_app, "ray_serve", lambda: self)
@@ -305,6 +306,9 @@ class Cluster:
     def run(self, _app: str, **_options: Any) -> None:
         self.done.append("run")
         self._script(self)
+
+    def status(self) -> Cluster:
+        return self
 
     def delete(self, name: str) -> None:
         self.done.append(f"delete {name}")
@@ -325,6 +329,14 @@ def test_replicas_that_do_not_start_leave_nothing_on_the_cluster(
     with pytest.raises(error):
         serve_replicas.serve_replicas(parse("-m", "T.gguf", "--replicas", "2", "--ray-address", "there:1"))
     assert cluster.done == ["run", "delete dflash-local", "left"]
+
+
+def test_what_an_upgrade_was_to_replace_stays_where_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, fails)
+    cluster.applications["dflash-local"] = "RUNNING"
+    with pytest.raises(DFlashError):
+        serve_replicas.serve_replicas(parse("-m", "T.gguf", "--replicas", "2", "--ray-address", "there:1"))
+    assert cluster.done == ["run", "left"]
 
 
 def test_a_signal_ends_replicas_that_run(monkeypatch: pytest.MonkeyPatch) -> None:

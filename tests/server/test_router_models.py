@@ -304,6 +304,10 @@ def test_a_name_without_commas(tmp_path: Path, pocket: dict[str, Path]) -> None:
     for name in ("b,a", "b_a"):
         (tmp_path / f"{name}.gguf").symlink_to(pocket["target"])
     assert [entry.name for entry in Folder(tmp_path).read()] == ["b_a", "b_a.gguf"]
+    for name in ("b,a,c", "b_a,c", "b,a_c", "b_a_c"):
+        (tmp_path / f"{name}.gguf").symlink_to(pocket["target"])
+    found = [entry.name for entry in Folder(tmp_path).read()]
+    assert len({*found}) == 6 and not any("," in name for name in found)
 
 
 @pytest.mark.parametrize("name", ["-x", "--help", "a=b"])

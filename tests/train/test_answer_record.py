@@ -18,6 +18,7 @@ import pytest
 
 from dflash_local import Engine
 from dflash_local.cli.serving.serve_app import _record
+from dflash_local.convert.target import Target
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.train import training
 from dflash_local.train.answer_record import AnswerRecord
@@ -92,18 +93,24 @@ def write_record(path: Path, model: Path, lengths: Sequence[int]) -> list[Text]:
     return texts
 
 
-def test_other_models_answers_are_left_out(
-    settings: Callable[..., TrainSettings], pocket: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A router records all its models in one folder."""
-    tapped: list[list[int]] = []
+@pytest.fixture
+def tapped(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Tokens of each text that passes through the target."""
+    found: list[list[int]] = []
     tap = Engine.tap
 
     def heard(self: Engine, tokens: list[int], *given: Any) -> Any:
-        tapped.append(list(tokens))
+        found.append(list(tokens))
         return tap(self, tokens, *given)
 
     monkeypatch.setattr(Engine, "tap", heard)
+    return found
+
+
+def test_other_models_answers_are_left_out(
+    settings: Callable[..., TrainSettings], pocket: dict[str, Path], tmp_path: Path, tapped: list[list[int]]
+) -> None:
+    """A router records all its models in one folder."""
     own = write_record(tmp_path / "record" / "a.jsonl", pocket["target"], [9, 10, 11, 12])
     write_record(tmp_path / "record" / "b.jsonl", pocket["hybrid-target"], [20, 21, 22])
     asked, notes = settings(data=(tmp_path / "record",)), Notes()
@@ -123,37 +130,78 @@ def test_answers_that_do_not_fit_the_length_are_counted(
 
 
 def test_recorded_answers_fit_the_disk(
-    settings: Callable[..., TrainSettings], pocket: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Callable[..., TrainSettings],
+    pocket: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tapped: list[list[int]],
 ) -> None:
+    """Those of the first run stay, whatever room there is later; '--restart tap' chooses anew."""
     texts = write_record(tmp_path / "record.jsonl", pocket["target"], [18] * 22)
     asked, notes = settings(data=(tmp_path / "record.jsonl",)), Notes()
     token_bytes = load_of(asked).token_bytes
     monkeypatch.setattr(DrafterSize, "fit_bytes", 1000)
+    monkeypatch.setattr(Workspace, "stored", lambda self: 0)
     monkeypatch.setattr(Workspace, "room", lambda self: 1000 + token_bytes * 160)
     train(asked, notes)
     assert any(note.startswith("5 of 20 recorded answers are used") for note in notes.said)
     held_out = json.loads((asked.work / "state.json").read_text())["held_out"]
-    chosen = sorted(text.key for text in texts if text.key not in held_out)[:5]
-    kept = learned_texts(texts, held_out, asked.length, 160, Watcher())
-    assert kept == [text for text in texts if text.key in chosen]  # in their order
+    chosen = sorted((text for text in texts if text.key not in held_out), key=lambda text: text.key)
+    assert tapped == [text.tokens for text in chosen[:5]]
+    assert learned_texts(texts, held_out, asked.length, 130, Watcher()) == chosen[:4]
+    monkeypatch.setattr(Workspace, "room", lambda self: 1000 + token_bytes * 130)
+    train(asked, Watcher())
+    assert len(tapped) == 5
+    train(asked, notes, "tap")
+    assert any(note.startswith("4 of 20 recorded answers are used") for note in notes.said)
     monkeypatch.setattr(Workspace, "room", lambda self: 1000)
-    monkeypatch.setattr(Workspace, "stored", lambda self: 0)
     with pytest.raises(DFlashError, match="storing the first hidden states"):
         train(replace(asked, work=tmp_path / "other"), Watcher())
 
 
-def test_minutes_bound_the_tapping_of_a_record(
+def test_answers_that_are_there_take_room_of_a_record(
     settings: Callable[..., TrainSettings], pocket: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    asked, notes, record = settings(), Notes(), tmp_path / "record.jsonl"
+    train(asked, Watcher())
+    n_written = sum(len(text.tokens) for text in read_texts(asked.work / "answers.jsonl"))
+    write_record(record, pocket["target"], [18] * 8)
+    n_bytes = load_of(asked).token_bytes * (n_written + 70)
+    monkeypatch.setattr(DrafterSize, "fit_bytes", 1000)
+    monkeypatch.setattr(Workspace, "stored", lambda self: 0)
+    monkeypatch.setattr(Workspace, "room", lambda self: 1000 + n_bytes)
+    train(replace(asked, data=(*asked.data, record)), notes)
+    assert any(note.startswith("2 of 8 recorded answers are used") for note in notes.said)
+
+
+def test_the_mask_is_no_token_of_texts_that_are_tapped_later(
+    settings: Callable[..., TrainSettings], pocket: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Chosen(Exception):
+        pass
+
+    def choose(target: Target, used: set[int]) -> int:
+        raise Chosen(used)
+
+    texts = write_record(tmp_path / "record.jsonl", pocket["target"], [188] * 14)
+    monkeypatch.setattr(training, "TAP_SHARE", 0.0)
+    monkeypatch.setattr(training, "choose_mask_token", choose)
+    asked = settings(init=None, data=(tmp_path / "record.jsonl",), shard_mib=1, minutes=1.0)
+    with pytest.raises(Chosen) as chosen:
+        train(asked, Watcher())
+    held_out = json.loads((asked.work / "state.json").read_text())["held_out"]
+    assert chosen.value.args[0] == {token for text in texts if text.key not in held_out for token in text.tokens}
+    assert len(list((asked.work / "taps").iterdir())) == 1
+
+
+def test_minutes_bound_the_tapping_of_a_record(
+    settings: Callable[..., TrainSettings],
+    pocket: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tapped: list[list[int]],
+) -> None:
     """One file of hidden states is made at least; a run with more time makes the others, and none twice."""
-    tapped: list[list[int]] = []
-    tap = Engine.tap
-
-    def heard(self: Engine, tokens: list[int], *given: Any) -> Any:
-        tapped.append(list(tokens))
-        return tap(self, tokens, *given)
-
-    monkeypatch.setattr(Engine, "tap", heard)
     write_record(tmp_path / "record.jsonl", pocket["target"], [188] * 14)
     asked, notes = settings(data=(tmp_path / "record.jsonl",), shard_mib=1, minutes=1.0), Notes()
     with monkeypatch.context() as patch:

@@ -14,6 +14,7 @@ from dflash_local.cli.commands import train as train_command
 from dflash_local.convert.gguf_metadata import read_model
 from dflash_local.convert.target import Target
 from dflash_local.errors import RequestError
+from dflash_local.train import estimate as estimates
 from dflash_local.train import fitting
 from dflash_local.train.drafter_file import DrafterFile
 from dflash_local.train.estimate import Rates, estimate, load_of
@@ -23,6 +24,7 @@ from dflash_local.train.network import Network, trained_parameters
 from dflash_local.train.step_size import texts_at_once
 from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.training import train
+from dflash_local.words import file_size_text
 
 Make = Callable[..., TrainSettings]
 
@@ -80,6 +82,20 @@ def test_minutes_bound_the_plan(settings: Make) -> None:
     assert within.seconds(rates, 4, 1)["answer"] == pytest.approx(most, rel=0.01)
     assert within.all_tokens / load.all_tokens == pytest.approx(within.answer_tokens / load.answer_tokens, rel=0.01)
     assert load.within(1e9, rates, 4) == load
+
+
+def test_minutes_bound_what_is_planned_of_a_record(settings: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hidden states for which there is no time take no disk."""
+    load = replace(load_of(settings()), written=0, answer_tokens=10**6, all_tokens=2 * 10**6)
+    rates = Rates(1e12, 2 * load.target_params * 10**4 / 0.6, 1e12)  # 10,000 tokens a second pass through the target
+    monkeypatch.setattr(estimates, "load_of", lambda asked: load)
+    monkeypatch.setattr(estimates, "this_rates", lambda device: (rates, "cpu"))
+    text, disk = (line for line in estimate(settings(minutes=1.0)) if line.startswith(("text:", "disk:")))
+    assert text == "text: about 120000 tokens of answers, 240000 with their prompts"
+    n_bytes = 240000 * load.token_bytes + load.drafter.fit_bytes
+    assert disk.startswith(f"disk: {file_size_text(n_bytes)} in ")
+    assert any(line.startswith("tap: 24 s") for line in estimate(settings(minutes=1.0)))
+    assert any(line.startswith("text: about 1000000 ") for line in estimate(settings()))
 
 
 def test_texts_at_once(settings: Make) -> None:

@@ -38,6 +38,8 @@ from dflash_local.train.drafter_size import DrafterSize
 from dflash_local.train.estimate import load_of
 from dflash_local.train.evaluation import n_measured
 from dflash_local.train.examples import questions, read_data, tokenized
+from dflash_local.train.run_checks import check_hf
+from dflash_local.train.shards import Shard
 from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.training import _Run, train
 from dflash_local.train.workspace import Workspace
@@ -317,6 +319,7 @@ def test_a_restart_that_is_refused_removes_nothing(settings: Make, tmp_path: Pat
         ("fit", {"n_predict": 32}, RequestError, "begun with --predict 64"),
         ("fit", {"goal": "distill"}, RequestError, "begun with --goal text"),
         ("tap", {"data": (other,)}, RequestError, "held out are not in --data any more"),
+        ("tap", {"init": None, "taps": (99,)}, DFlashError, "out of range"),
         ("answer", {"data": (none,)}, RequestError, "cannot read"),
         ("answer", {"data": (long,)}, RequestError, "tokens or fewer"),
     )
@@ -392,7 +395,7 @@ def test_a_folder_that_holds_the_run_gives_no_answers_of_its_own(settings: Make,
 
 
 def test_the_gpus_memory_is_told_and_less_is_taken(settings: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dflash_local.train.fitting import Fit
+    from dflash_local.train.fitting import Fit, memory_errors
 
     def full(*_: object) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
@@ -412,6 +415,11 @@ def test_the_gpus_memory_is_told_and_less_is_taken(settings: Make, monkeypatch: 
                 train(settings(batch=128, micro=micro), Watcher())
         assert caught.value.hint and caught.value.hint.startswith(hint)
     assert train(settings(batch=128, micro=1), Watcher()).history["steps"] > 0
+    changes: tuple[dict[str, Any], ...] = ({"init": None}, {"kind": "dspark"}, {"only": "lora"})
+    for change in changes:  # with which --only lora is refused, or there already
+        with pytest.raises(DFlashError) as caught, memory_errors(1, settings(**change)):
+            full()
+        assert caught.value.hint and caught.value.hint.startswith("a smaller --length")
 
 
 def test_time_alone_bounds_a_fit_with_minutes(settings: Make) -> None:
@@ -517,9 +525,30 @@ def test_damaged_files(settings: Make) -> None:
     with pytest.raises(DFlashError, match="damaged") as error:
         train(asked, Watcher())
     assert error.value.hint and "--restart fit" in error.value.hint
+    answers = (asked.work / "answers.jsonl").read_text()
+    (asked.work / "answers.jsonl").write_text("{\n" + answers)
+    with pytest.raises(RequestError, match=r"answers\.jsonl, line 1: not JSON") as told:
+        train(asked, Watcher())
+    assert told.value.param == "--work"
     (asked.work / "state.json").write_text("{")
     with pytest.raises(RequestError, match="damaged"):
         train(asked, Watcher())
+
+
+def test_hidden_states_stay_until_others_have_room(settings: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is refused removes none; what it would remove is room."""
+    asked = settings()
+    train(asked, Watcher())
+    taps = sorted((asked.work / "taps").iterdir())
+    before = [path.read_bytes() for path in taps]
+    monkeypatch.setattr(Shard, "is_there", lambda self: False)
+    monkeypatch.setattr(Workspace, "room", lambda self: -(10**9))
+    with pytest.raises(DFlashError, match="storing the hidden states"):
+        train(asked, Watcher())
+    assert [path.read_bytes() for path in taps] == before
+    monkeypatch.setattr(Workspace, "room", lambda self: 4096)
+    train(asked, Watcher())
+    assert [path.read_bytes() for path in taps] == before
 
 
 def test_small_disk(settings: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -603,12 +632,28 @@ def test_a_folder_that_cannot_be_made_is_told_first(settings: Make, tmp_path: Pa
     assert error.value.param == "--hf" and listener.stages == []
 
 
+def test_a_folder_that_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Python 3.14, methods of Path raise there."""
+
+    def denied(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    (tmp_path / "file").write_text("")
+    for name in ("exists", "is_dir"):
+        monkeypatch.setattr(Path, name, denied)
+    check_hf(tmp_path / "folder", None)
+    with pytest.raises(RequestError, match="is not a folder in which you may write"):
+        check_hf(tmp_path / "file" / "folder", None)
+
+
 def test_a_line_that_is_being_written(tmp_path: Path) -> None:
     """A record may grow while it is read; a broken line before others is told."""
     path, text = tmp_path / "record.jsonl", Text("key", 0, [1, 2], [3, 4], 0.0, True)
     line = text.to_json() + "\n"
     path.write_text(2 * line + '{"key":"a')
     assert list(read_texts(path)) == [text, text]
+    path.write_text('{"key":"a')
+    assert read_data((path,), tmp_path / "run") == ([], [])
     path.write_text(line + '{"key":"a\n' + line)
     with pytest.raises(RequestError, match="line 2: not JSON") as error:
         list(read_texts(path))

@@ -96,15 +96,18 @@ def _deployed(serve: Any, app: Any) -> Iterator[None]:
     wait for that is interrupted. Raises DFlashError if it does not start."""
     from dflash_local.server.ray_app import NAME
 
+    replaces, runs = NAME in serve.status().applications, False  # what it replaces goes on where this does not start
     try:
         try:
             serve.run(app, name=NAME, route_prefix="/")
         except RuntimeError as error:
             raise DFlashError(f"the replicas did not start: {error}", hint="the log above has their errors") from None
+        runs = True
         yield
     except BaseException:
-        with suppress(Exception):  # what is raised already says more
-            serve.delete(NAME)
+        if runs or not replaces:
+            with suppress(Exception):  # what is raised already says more
+                serve.delete(NAME)
         raise
     serve.delete(NAME)
 

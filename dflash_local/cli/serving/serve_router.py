@@ -90,7 +90,7 @@ def _found(flags: InstanceFlags) -> Iterator[Cached]:
             projector = row.model.projector
             if projector and not _fits(path, projector):
                 projector = None
-            yield Cached(row.model.name, path, flags.with_files(path, drafter, projector))
+            yield Cached(row.model.name.replace(",", "_"), path, flags.with_files(path, drafter, projector))
 
 
 @cache
