@@ -257,7 +257,7 @@ CHANGES: dict[str, tuple[Callable[[Path], Path], str, tuple[int, int]]] = {
     "WebP with a hole": (lambda to: saved(clear((64, 64)), to / "x.webp", lossless=True), "PNG", (64, 64)),
     "WebP that is called PNG": (lambda to: saved(scene(), to / "x.webp").rename(to / "x.png"), "PNG", (640, 400)),
     "one dot": (lambda to: saved(scene(1, 1), to / "x.bmp"), "PNG", (1, 1)),
-    "a hair": (lambda to: saved(scene(6000, 1), to / "x.png"), "PNG", (2048, 1)),
+    "a hair": (lambda to: saved(scene(6000, 40), to / "x.png"), "PNG", (2048, 14)),
 }  # fmt: skip
 
 
