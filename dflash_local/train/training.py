@@ -209,9 +209,12 @@ class _Run:
     def _learned_record(self, held_out: Sequence[str]) -> list[Text]:
         """The recorded texts to learn from. The room for them is that of the first run which had any: were it measured
         in each, other texts would be chosen, and hidden states stored anew."""
+        if not self.recorded:
+            return []
         state = self.workspace.state
-        room = self._tokens_on_disk() - sum(len(text.tokens) for text in self._written())
-        n_most = state.get("recorded_tokens", room)
+        n_most = state.get("recorded_tokens")
+        if n_most is None:
+            n_most = self._tokens_on_disk() - sum(len(text.tokens) for text in self._written())
         found = learned_texts(self.recorded, held_out, self.settings.length, n_most, self.watcher)
         if found:
             state["recorded_tokens"] = n_most

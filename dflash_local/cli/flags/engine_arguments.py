@@ -34,7 +34,7 @@ def engine_options(args: EngineFlags, models: Models) -> dict[str, Any]:
 
 
 def load_native(
-    args: EngineFlags, models: Models, *, progress: Callable[[float], bool] | None = None, **overrides: Any
+    args: EngineFlags, models: Models, progress: Callable[[float], bool] | None = None, **overrides: Any
 ) -> LoadedEngine:
     """Load the engine that the flags describe; `overrides` are fields of EngineOptions."""
     from dflash_local.engine_loader import LoadedEngine
@@ -49,10 +49,8 @@ def attach_engine(loaded: LoadedEngine) -> Engine:
     return Engine.of(loaded)
 
 
-def load_engine(
-    args: EngineFlags, models: Models, *, progress: Callable[[float], bool] | None = None, **overrides: Any
-) -> Engine:
+def load_engine(args: EngineFlags, models: Models) -> Engine:
     """Both at once. A drafter is suggested if one is known for a target without one."""
-    engine = attach_engine(load_native(args, models, progress=progress, **overrides))
+    engine = attach_engine(load_native(args, models))
     suggest(models, engine.info["target"])
     return engine

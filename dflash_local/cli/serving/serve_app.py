@@ -51,7 +51,7 @@ def make_app(args: AppFlags, native_level: int) -> DocumentedApp:
     settings = _with_models(settings, args, models)
 
     def load(progress: Callable[[float], bool]) -> Engine:
-        return attach_engine(_load_native(args, models, progress))
+        return attach_engine(load_native(args, models, progress, max_queue=args.max_queue))
 
     return _app(args, settings, models, None if args.writes_no_text else load)
 
@@ -132,15 +132,11 @@ def _suggest_late(service: Service, models: Models) -> None:
     service.beside = beside
 
 
-def _load_native(args: AppFlags, models: Models, progress: Callable[[float], bool]) -> LoadedEngine:
-    return load_native(args, models, progress=progress, max_queue=args.max_queue)
-
-
 def _early_load(args: AppFlags, models: Models) -> EarlyLoad[LoadedEngine]:
     """Loads the engine from now on. What the load needs is imported before it: in a thread it would take turns with the
     server's imports, and the load would begin later."""
     import_module("dflash_local.engine_loader")
-    return EarlyLoad(partial(_load_native, args, models), attach_engine)
+    return EarlyLoad(partial(load_native, args, models, max_queue=args.max_queue), attach_engine)
 
 
 def _checked(load: Loader, args: AppFlags, settings: Settings) -> Loader:
