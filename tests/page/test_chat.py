@@ -175,6 +175,30 @@ def test_stop_keeps_what_was_written(tab: Tab, served: Served) -> None:
     assert served.native.asked[-1]["messages"][1]["content"].startswith("1 2 3")
 
 
+def test_a_question_that_was_stopped_at_once_goes_with_the_next(tab: Tab, served: Served) -> None:
+    served.pace.hold()
+    tab.ask("count")
+    expect(tab.answers()).to_have_class(re.compile(r"\brunning\b"))
+    tab.button("Stop").click()
+    expect(tab.answers()).to_contain_text("Stopped.")
+    served.pace.free()
+    tab.ask("go on")
+    tab.sees("You said: go on")
+    assert served.native.asked[-1]["messages"] == [{"role": "user", "content": "count\n\ngo on"}]
+
+
+def test_what_is_at_the_end_stays_in_its_place(tab: Tab) -> None:
+    """When the end comes in sight, the button that leads there goes: a click that has begun must not miss."""
+    tab.ask("show all")
+    tab.done()
+    tab.page.locator(".thread").evaluate("(thread) => (thread.scrollTop = 0)")
+    expect(tab.button("To the end")).to_be_visible()
+    rest = "document.querySelector('.thread').scrollHeight - document.querySelector('.column').offsetHeight"
+    assert tab.page.evaluate(rest) == 0
+    tab.button("To the end").click()
+    expect(tab.button("To the end")).to_have_count(0)
+
+
 def test_answer_again_and_edit_make_branches(tab: Tab, served: Served) -> None:
     tab.ask("one")
     tab.done()

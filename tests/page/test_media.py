@@ -43,6 +43,20 @@ KEPT = """new Promise((resolve) => {
   };
 })"""
 
+# The ids of media whose bytes a page has.
+HELD = """
+  window.held = new Set();
+  const { set, delete: remove } = Map.prototype;
+  Map.prototype.set = function (key, value) {
+    if (value instanceof ArrayBuffer) held.add(key);
+    return set.call(this, key, value);
+  };
+  Map.prototype.delete = function (key) {
+    held.delete(key);
+    return remove.call(this, key);
+  };
+"""
+
 
 @pytest.fixture(scope="module")
 def shared_sighted() -> Iterator[Served]:
@@ -516,6 +530,28 @@ def test_without_a_database_pictures_stay_as_long_as_the_page(
     tab.ask("one")
     tab.done()
     is_shown(tab, tab.page.locator(".question .picture img"))
+    tab.ask("two")
+    tab.done(2)
+    assert tab.asked[1]["messages"][0] == tab.asked[0]["messages"][0]
+
+
+def test_bytes_of_what_was_not_sent_are_forgotten(open_tab: OpenTab, sighted: Served, tmp_path: Path) -> None:
+    """Those of a question's own pictures are not: without a database nothing else has them."""
+    tab = open_tab(sighted.url, init="indexedDB.open = () => { throw new Error('none here'); };" + HELD)
+    attach(tab, saved(scene(), tmp_path / "one.png"), saved(scene(50, 60), tmp_path / "two.png"))
+    assert tab.page.evaluate("held.size") == 2
+    tab.button("Remove one.png").click()
+    wait_until(lambda: tab.page.evaluate("held.size") == 1)
+    tab.ask("one")
+    tab.done()
+    tab.button("Edit question").click()
+    editor = tab.page.locator(".editor")
+    editor.get_by_label("Remove two.png").click()
+    fire(tab, "paste", ".editor textarea", as_pasted(saved(scene(70, 80), tmp_path / "new.png")))
+    expect(editor.locator(".thumbnail img")).to_have_count(1)
+    assert tab.page.evaluate("held.size") == 2
+    tab.button("Cancel").click()
+    wait_until(lambda: tab.page.evaluate("held.size") == 1)
     tab.ask("two")
     tab.done(2)
     assert tab.asked[1]["messages"][0] == tab.asked[0]["messages"][0]

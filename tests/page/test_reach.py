@@ -109,6 +109,16 @@ def test_a_removal_by_keyboard_can_be_undone(tab: Tab) -> None:
     expect(tab.button("Undo")).to_have_count(0)
 
 
+def test_the_focus_stays_with_a_button_that_copies(open_tab: OpenTab, served: Served) -> None:
+    """Over plain HTTP from another machine the browser has no clipboard for pages."""
+    tab = open_tab(served.url, init="Object.defineProperty(navigator, 'clipboard', { value: undefined });")
+    tab.ask("hello")
+    tab.done()
+    press(tab.button("Copy answer"))
+    expect(tab.page.locator(".notice")).to_have_text("Copied.")
+    expect(tab.button("Copy answer")).to_be_focused()
+
+
 # ---- what is told ----
 
 

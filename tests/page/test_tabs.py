@@ -62,6 +62,26 @@ def test_stop_in_one_tab_stops_the_answer_in_the_other(tab: Tab, served: Served)
     other.check()
 
 
+def test_an_answer_that_has_not_begun_is_stopped_in_another_tab(tab: Tab, served: Served) -> None:
+    tab.ask("one")
+    tab.done()
+    other = another(tab, served.url)
+    other.done()
+    tab.page.route("**/v1/chat/completions", lambda _: None)  # it stays on its way
+    tab.ask("count")
+    expect(tab.button("Stop")).to_be_visible()
+    other.button("Stop").click()
+    for one in (tab, other):
+        expect(one.answers().last).to_contain_text("Stopped.")
+        expect(one.button("Send")).to_be_enabled()
+    tab.page.unroute("**/v1/chat/completions")
+    for one in (tab, other):
+        one.page.reload()
+        expect(one.answers().last).to_contain_text("Stopped.")
+        expect(one.page.locator(".error")).to_have_count(0)
+    other.check()
+
+
 def test_a_tab_that_was_cut_off_keeps_the_answer_of_another(tab: Tab, served: Served) -> None:
     count_to_three(tab, served)
     other = another(tab, served.url)

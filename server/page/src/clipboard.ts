@@ -10,6 +10,7 @@ export async function copyText(text: string): Promise<boolean> {
 }
 
 function copyBySelection(text: string): boolean {
+  const focused = document.activeElement;
   const area = document.createElement("textarea");
   area.value = text;
   area.className = "off-screen";
@@ -17,5 +18,6 @@ function copyBySelection(text: string): boolean {
   area.select();
   const isCopied = document.execCommand("copy");
   area.remove();
+  if (focused instanceof HTMLElement) focused.focus({ preventScroll: true }); // else Tab goes to the page's beginning
   return isCopied;
 }

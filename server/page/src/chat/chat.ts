@@ -1,14 +1,14 @@
 // Chat: what one can do with conversations.
 
 import { Cell } from "../cell";
-import type { Passes } from "../drafts/passes";
+import { Passes } from "../drafts/passes";
 import { props } from "../server/facts";
 import { learnModalities } from "../server/modalities";
 import { Answer } from "./answer";
 import type { Conversation } from "./conversation";
 import { Library } from "./library";
 import { askedNow, chatRequest } from "./request";
-import { type Change, hearTabs } from "./tabs";
+import { type Change, hearTabs, tellTabs } from "./tabs";
 import { type Attachment, newTurn, type Turn } from "./turn";
 
 export const library = new Library();
@@ -55,16 +55,25 @@ export async function showBranch(conversation: Conversation, turn: Turn): Promis
   await library.saveRecord(conversation);
 }
 
-/** The answer on this conversation's shown path that is being written. */
-export function runningIn(conversation: Conversation | null): Answer | null {
-  const leaf = conversation?.record.leaf;
-  return (leaf && running.value.get(leaf)) || null;
-}
-
 /** Whether the shown path ends with an answer that is being written, if only in another tab. */
 export function isAnswering(conversation: Conversation | null): boolean {
-  const leaf = conversation?.record.leaf;
-  return !!leaf && conversation.turns.get(leaf)?.state === "running";
+  return !!runningTurn(conversation);
+}
+
+/** End the shown answer, whichever tab writes it. Whether there was one. */
+export function stopShown(): boolean {
+  const conversation = library.shown.value;
+  const turn = runningTurn(conversation);
+  if (!conversation || !turn) return false;
+  (running.value.get(turn.id) ?? answerOf(conversation, turn, new Passes())).stop();
+  conversation.touch();
+  tellTabs({ conversation: turn.conversation, isRemoved: false, stopped: turn.id }); // it may not have begun there
+  return true;
+}
+
+function runningTurn(conversation: Conversation | null): Turn | null {
+  const turn = conversation?.turns.get(conversation.record.leaf ?? "");
+  return turn?.state === "running" ? turn : null;
 }
 
 export async function remove(conversation: Conversation): Promise<void> {
@@ -87,7 +96,8 @@ const isWritten = (turn: Turn) => running.value.has(turn.id);
 const missed = new Set<string>();
 
 /** Follow what another tab has done. */
-async function follow({ conversation: id, isRemoved }: Change): Promise<void> {
+async function follow({ conversation: id, isRemoved, stopped }: Change): Promise<void> {
+  if (stopped) return running.value.get(stopped)?.stop();
   if (!isRemoved && document.hidden) {
     missed.add(id);
     return;
@@ -163,7 +173,7 @@ async function resume(conversation: Conversation, turn: Turn, mayCome: boolean):
 type Run = (answer: Answer) => Promise<void>;
 
 async function start(conversation: Conversation, turn: Turn, passes: Passes, run: Run): Promise<void> {
-  const answer = new Answer(turn, passes, () => void saveIfKept(conversation, turn));
+  const answer = answerOf(conversation, turn, passes);
   running.value = new Map(running.value).set(turn.id, answer);
   await run(answer);
   const others = new Map(running.value);
@@ -172,6 +182,10 @@ async function start(conversation: Conversation, turn: Turn, passes: Passes, run
   conversation.touch();
   void learnModalities(); // a router has loaded the model by now
   await refresh(turn.conversation); // another tab may have got more of it
+}
+
+function answerOf(conversation: Conversation, turn: Turn, passes: Passes): Answer {
+  return new Answer(turn, passes, () => void saveIfKept(conversation, turn));
 }
 
 async function saveIfKept(conversation: Conversation, turn: Turn): Promise<void> {

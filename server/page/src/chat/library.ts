@@ -118,6 +118,11 @@ export class Library {
     this.#media.hold(medium, bytes);
   }
 
+  /** Forget the bytes of files that no turn will name. */
+  release(files: Attachment[]): void {
+    this.#media.release(files);
+  }
+
   /** The bytes of a conversation's medium; null: of one that was not sent yet. Throws an Error if they are gone. */
   readonly bytesOf = (conversation: string | null, medium: Medium): Promise<ArrayBuffer> =>
     this.#media.read(this.#database, conversation, medium);
@@ -251,7 +256,7 @@ export class Library {
       throw error;
     }
     turns.forEach((turn) => this.#owed.delete(turn));
-    if (hasMedia) turns.forEach((turn) => this.#media.release(turn));
+    if (hasMedia) turns.forEach(({ files }) => this.#media.release(files));
     const ids = [...conversations.map(({ record }) => record.id), ...turns.map(({ conversation }) => conversation)];
     new Set(ids).forEach((id) => tellTabs({ conversation: id, isRemoved: false }));
   }

@@ -1,7 +1,7 @@
 // Media: the bytes of pictures and audio. A turn only names them, so that conversations load without them.
 
 import type { Database, Writing } from "./database";
-import { isMedium, type Medium, type Turn } from "./turn";
+import { type Attachment, isMedium, type Medium, type Turn } from "./turn";
 
 export interface KeptMedium {
   conversation: string;
@@ -33,8 +33,8 @@ export class Media {
     return held.map(({ id }) => store.put({ conversation, id, bytes: this.#held.get(id)! }));
   }
 
-  /** The database has those of a turn now. */
-  release({ files }: Turn): void {
+  /** Have those of these files no longer: the database has them, or nothing will name them. */
+  release(files: Attachment[]): void {
     for (const { id } of files.filter(isMedium)) this.#held.delete(id);
   }
 }

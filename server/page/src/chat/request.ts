@@ -69,8 +69,8 @@ export function isKnownSeed(seed: unknown): boolean {
 async function messagesOf(turn: Turn, read: ReadMedium): Promise<Message[]> {
   if (turn.role === "user") return [{ role: "user", content: await contentOf(turn, read) }];
   if (turn.role === "tool") return [{ role: "tool", content: turn.content, tool_call_id: turn.toolCallId ?? "" }];
-  // An answer that failed at once is empty.
-  if (turn.state === "failed" && !turn.content && !turn.reasoning && !turn.toolCalls.length) return [];
+  // An answer that failed, or was stopped, at once is empty.
+  if (!turn.content && !turn.reasoning && !turn.toolCalls.length) return [];
   const message: Message = { role: "assistant", content: turn.content };
   if (turn.reasoning) message.reasoning_content = turn.reasoning;
   if (turn.toolCalls.length) {

@@ -4,6 +4,8 @@ export interface Change {
   /** The id of the conversation that was written. */
   conversation: string;
   isRemoved: boolean;
+  /** The id of an answer that was stopped, whichever tab writes it. */
+  stopped?: string;
 }
 
 const channel = opened();

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { useCell } from "../cell";
-import { library, runningIn } from "../chat/chat";
+import { library, stopShown } from "../chat/chat";
 import { download, toMarkdown } from "../chat/transfer";
 import { rest } from "../later";
 import { facts } from "../server/facts";
@@ -122,10 +122,4 @@ function useShortcuts(deeds: Deeds): void {
     addEventListener("keydown", listener);
     return () => removeEventListener("keydown", listener);
   });
-}
-
-function stopShown(): boolean {
-  const answer = runningIn(library.shown.value);
-  answer?.stop();
-  return answer !== null;
 }

@@ -1,6 +1,6 @@
 // Files that go with a question that is being written.
 
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { library } from "../chat/chat";
 import { readFile } from "../chat/files";
 import { type Attachment, isMedium, isPicture, type Medium } from "../chat/turn";
@@ -16,6 +16,7 @@ export interface Attached {
   attach: (given: Iterable<File>) => Promise<void>;
   onPaste: (event: ClipboardEvent) => void;
   remove: (index: number) => void;
+  /** They were sent. */
   clear: () => void;
 }
 
@@ -23,6 +24,9 @@ export interface Attached {
 export function useAttached(first: Attachment[] = []): Attached {
   const [files, setFiles] = useState(first);
   const [reading, setReading] = useState(0);
+  /** Those that were attached here and not sent: no turn names them. */
+  const unsent = useRef(new Set<Attachment>()).current;
+  useEffect(() => () => library.release([...unsent]), []);
   const attach = async (given: Iterable<File>) => {
     const list = [...given];
     const troubles: string[] = [];
@@ -31,6 +35,7 @@ export function useAttached(first: Attachment[] = []): Attached {
       try {
         const read = await readFile(file, modalities.value);
         if ("bytes" in read) library.hold(read.file, read.bytes);
+        unsent.add(read.file);
         setFiles((others) => [...others, read.file]);
       } catch (error) {
         troubles.push((error as Error).message);
@@ -45,8 +50,16 @@ export function useAttached(first: Attachment[] = []): Attached {
     event.preventDefault();
     void attach(pasted);
   };
-  const remove = (index: number) => setFiles(files.filter((_, other) => other !== index));
-  return { files, reading, attach, onPaste, remove, clear: () => setFiles([]) };
+  const remove = (index: number) => {
+    const file = files[index]!;
+    if (unsent.delete(file)) library.release([file]);
+    setFiles(files.filter((other) => other !== file));
+  };
+  const clear = () => {
+    unsent.clear();
+    setFiles([]);
+  };
+  return { files, reading, attach, onPaste, remove, clear };
 }
 
 /** The files of the clipboard. Office programs also put a picture of copied text there: then it is the text. */

@@ -2,7 +2,7 @@
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useCell } from "../cell";
-import { isAnswering, library, running, runningIn, send } from "../chat/chat";
+import { isAnswering, library, running, send, stopShown } from "../chat/chat";
 import { tabMemory } from "../memory";
 import { facts } from "../server/facts";
 import { isSend } from "../shortcuts";
@@ -23,8 +23,8 @@ export function Composer() {
   const attached = useAttached();
   const { files, reading } = attached;
   const area = useRef<HTMLTextAreaElement>(null);
-  const answer = runningIn(conversation);
-  const canSend = isReady && !reading && !isAnswering(conversation);
+  const isRunning = isAnswering(conversation);
+  const canSend = isReady && !reading && !isRunning;
 
   useLayoutEffect(() => grow(area.current!), [text]);
   useLayoutEffect(() => area.current!.focus(), [conversation]);
@@ -32,7 +32,7 @@ export function Composer() {
   const submit = (event: Event) => {
     event.preventDefault();
     // During an answer Enter does nothing: the text stays.
-    if (answer || !canSend || (!text.trim() && !files.length)) return;
+    if (!canSend || (!text.trim() && !files.length)) return;
     void send(text.trim(), files);
     setText("");
     attached.clear();
@@ -59,8 +59,8 @@ export function Composer() {
           onPaste={attached.onPaste}
         />
         {/* Two buttons, by their keys: a click on Stop must not become one on Send. */}
-        {answer ? (
-          <IconButton key="stop" icon="stop" label="Stop" class="send" onClick={() => answer.stop()} />
+        {isRunning ? (
+          <IconButton key="stop" icon="stop" label="Stop" class="send" onClick={stopShown} />
         ) : (
           <IconButton key="send" icon="send" label="Send" type="submit" class="send" disabled={!canSend} />
         )}

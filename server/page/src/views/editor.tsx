@@ -23,6 +23,7 @@ export function Editor({ conversation, turn, onClose }: Props) {
   const submit = (event?: Event) => {
     event?.preventDefault();
     if (reading || (!text.trim() && !files.length)) return;
+    attached.clear();
     onClose();
     focusMessage();
     void edit(conversation, turn, text.trim(), files);
