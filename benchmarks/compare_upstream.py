@@ -14,9 +14,7 @@ import argparse
 import statistics
 import sys
 import time
-import zlib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,148 +22,15 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import memory_rate, pairs, record
-from benchmarks.http_load import Answer, LoadError
+from benchmarks.comparison import Cell, Run, speed
+from benchmarks.http_load import LoadError
 from benchmarks.record import requests, say
-from benchmarks.systems import OURS, OWN_PLAIN, PLAIN, SWEEP, VARIANTS, Setting, Systems
+from benchmarks.systems import OURS, OWN_PLAIN, PLAIN, SWEEP, UPSTREAM, VARIANTS, Setting, Systems
 from dflash_local.build import peer
 from dflash_local.demo.pocket import DRAFTERS
 
 # After the first repeat, draft lengths slower than this share of the best one's speed are dropped: they cannot win.
 LOST = 0.9
-
-
-@dataclass(frozen=True)
-class Run:
-    """One system's answers to all prompts in one repeat. Lists have an item per prompt, times are in seconds."""
-
-    tokens: list[int]  # after the first, including the one that ends the answer
-    generate: list[float]  # from the first token to the last, by the server's clock
-    latency: list[float]  # of the whole request, by the client's clock
-    ttft: list[float]  # time of the prompt, by the server's clock
-    passes: list[int]  # target passes after the prompt's
-    texts: list[int]  # checksums
-
-    @classmethod
-    def of(cls, answers: Sequence[Answer]) -> Run:
-        """From answers, with times rounded to microseconds."""
-        return cls(
-            [answer.n_tokens - 1 for answer in answers],
-            [round(answer.generate, 6) for answer in answers],
-            [round(answer.latency, 6) for answer in answers],
-            [round(answer.ttft, 6) for answer in answers],
-            [answer.passes for answer in answers],
-            [zlib.crc32(answer.text.encode()) for answer in answers],
-        )
-
-    def waits(self) -> Iterator[float]:
-        """Seconds that a client waited beside prompt and generation: HTTP, the template, a place to run, the answer."""
-        for latency, ttft, generate in zip(self.latency, self.ttft, self.generate, strict=True):
-            yield latency - ttft - generate
-
-
-def speed(runs: Sequence[Run]) -> float:
-    """Tokens per second: all tokens after each answer's first over all time since then, so long answers weigh more."""
-    return sum(sum(run.tokens) for run in runs) / sum(sum(run.generate) for run in runs)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One line of the table: the runs of each system, one per repeat. A draft length that could not win has fewer, one
-    that could not be measured none; `left_out` has the reason."""
-
-    drafter: str
-    ftype: str
-    temperature: float
-    runs: dict[str, list[Run]]
-    left_out: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def key(self) -> tuple[str, str, float]:
-        return self.drafter, self.ftype, self.temperature
-
-    def speed(self, system: str) -> float:
-        return speed(self.runs[system])
-
-    def al(self, system: str) -> float:
-        """Acceptance length over all answers."""
-        passes = sum(sum(run.passes) for run in self.runs[system])
-        return sum(sum(run.tokens) for run in self.runs[system]) / passes if passes else 0.0
-
-    @property
-    def best(self) -> str:
-        """The fastest of upstream's completely measured draft lengths; plain if there is none."""
-        n = len(self.runs[PLAIN])
-        complete = [name for name in SWEEP if len(self.runs.get(name, ())) == n]
-        return max(complete, key=self.speed, default=PLAIN)
-
-    def ratio(self, base: str) -> float:
-        """Ours over `base`."""
-        return self.speed(OURS) / self.speed(base)
-
-    def spread(self, base: str) -> tuple[float, float]:
-        """The lowest and the highest ratio of a single repeat."""
-        ratios = [speed([a]) / speed([b]) for a, b in zip(self.runs[OURS], self.runs[base], strict=True)]
-        return min(ratios), max(ratios)
-
-    @property
-    def over_better(self) -> float:
-        """Ours over the better of plain and upstream's best."""
-        return min(self.ratio(PLAIN), self.ratio(self.best))
-
-    def over_best_with_prompts(self) -> float:
-        """Ours over upstream's best from a client's view: all tokens over all requests' time, with prompts and HTTP."""
-
-        def rate(name: str) -> float:
-            runs = self.runs[name]
-            return sum(sum(run.tokens) + len(run.tokens) for run in runs) / sum(sum(run.latency) for run in runs)
-
-        return rate(OURS) / rate(self.best)
-
-    def waits_ms(self, system: str) -> tuple[float, float]:
-        """What a client waited beside prompt and generation: the median of the answers, and the worst."""
-        waits = [1e3 * wait for run in self.runs[system] for wait in run.waits()]
-        return statistics.median(waits), max(waits)
-
-    def same_answers(self, system: str) -> int:
-        """The number of answers in the first repeat that equal plain upstream's."""
-        return sum(a == b for a, b in zip(self.runs[system][0].texts, self.runs[PLAIN][0].texts, strict=True))
-
-    def to_json(self) -> dict[str, Any]:
-        systems = {
-            name: {
-                "tokens_per_second": round(self.speed(name), 2),
-                "al": round(self.al(name), 3),
-                "ttft_ms": round(1e3 * statistics.median(x for run in runs for x in run.ttft), 2),
-                "wait_ms": [round(x, 2) for x in self.waits_ms(name)],
-                "same_answers_as_plain": self.same_answers(name),
-                "runs": [asdict(run) for run in runs],
-            }
-            for name, runs in self.runs.items()
-        }
-        return {
-            "drafter": self.drafter,
-            "ftype": self.ftype,
-            "temperature": self.temperature,
-            "best_upstream": self.best,
-            "over_best": round(self.ratio(self.best), 4),
-            "over_best_spread": [round(x, 4) for x in self.spread(self.best)],
-            "over_plain": round(self.ratio(PLAIN), 4),
-            "over_plain_spread": [round(x, 4) for x in self.spread(PLAIN)],
-            "over_own_plain": round(self.ratio(OWN_PLAIN), 4),
-            "over_own_plain_spread": [round(x, 4) for x in self.spread(OWN_PLAIN)],
-            "over_best_with_prompts": round(self.over_best_with_prompts(), 4),
-            "systems": systems,
-            **({"left_out": self.left_out} if self.left_out else {}),
-        }
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Cell:
-        names = [field.name for field in fields(Run)]
-        runs = {
-            system: [Run(**{name: run[name] for name in names}) for run in found["runs"]]
-            for system, found in data["systems"].items()
-        }
-        return cls(data["drafter"], data["ftype"], data["temperature"], runs, data.get("left_out", {}))
 
 
 def measure(
@@ -197,12 +62,13 @@ def measure_apart(
     setting: Setting, prompts: Sequence[dict[str, Any]], cells: Sequence[Cell], n: int, repeats: int
 ) -> Iterator[Sequence[Cell]]:
     """One server after the other answers all prompts of all `cells`, which have no runs yet, `repeats` times. Yields
-    the filled cells once plain and ours are in them, and after each further system.
+    the filled cells once plain and ours are in them, and after each further system: the longest drafts first, which are
+    the fastest on a device, so that little is missing if the time ends early.
 
     Upstream's draft lengths that fail are left out. Raises LoadError if plain or ours fails.
     """
     commands = setting.sweep()
-    names = [PLAIN, OURS, *(name for name in commands if name not in (PLAIN, OURS))]
+    names = [PLAIN, OURS, *reversed(UPSTREAM), *(name for name in SWEEP if name not in UPSTREAM)]
     for cell in cells:
         cell.left_out.update(dict.fromkeys(names, "not measured yet"))
     for name in names:
@@ -236,18 +102,24 @@ def _alone(
 
 
 def summary(cells: Sequence[Cell]) -> dict[str, float]:
-    """The whole table in a few numbers."""
-    best, plain, own = ([cell.ratio(of or cell.best) for cell in cells] for of in (None, PLAIN, OWN_PLAIN))
+    """The whole table in a few numbers; those over upstream's best are of the cells that have one, and left out if none
+    has."""
+    best = [(cell, name) for cell in cells if (name := cell.best)]
     return {
-        "over_best_mean": statistics.geometric_mean(best),
-        "over_best_min": min(best),
+        **_least_and_mean("over_best", [cell.ratio(name) for cell, name in best]),
         "over_better_mean": statistics.geometric_mean(cell.over_better for cell in cells),
-        "over_plain_mean": statistics.geometric_mean(plain),
-        "over_plain_min": min(plain),
-        "over_own_plain_mean": statistics.geometric_mean(own),
-        "over_own_plain_min": min(own),
-        "over_best_with_prompts_mean": statistics.geometric_mean(cell.over_best_with_prompts() for cell in cells),
+        **_least_and_mean("over_plain", [cell.ratio(PLAIN) for cell in cells]),
+        **_least_and_mean("over_own_plain", [cell.ratio(OWN_PLAIN) for cell in cells]),
+        **_mean("over_best_with_prompts", [cell.with_prompts(name) for cell, name in best]),
     }
+
+
+def _mean(name: str, ratios: Sequence[float]) -> dict[str, float]:
+    return {f"{name}_mean": statistics.geometric_mean(ratios)} if ratios else {}
+
+
+def _least_and_mean(name: str, ratios: Sequence[float]) -> dict[str, float]:
+    return {**_mean(name, ratios), f"{name}_min": min(ratios)} if ratios else {}
 
 
 def memory_use(cells: Sequence[Cell], n_bytes: dict[str, int], rate: dict[str, Any] | None) -> dict[str, Any]:
@@ -280,24 +152,9 @@ def markdown(cells: Sequence[Cell], footer: str, memory: dict[str, Any] | None =
     systems = (PLAIN, *SWEEP, OWN_PLAIN, OURS)
     head = ["drafter", "type", "temperature", *(f"{name}, tok/s" for name in systems)]
     head += ["over upstream's best", "over plain", "over own plain", "AL: ours, upstream", "wait, ms: ours, upstream"]
-    rows = []
-    for cell in cells:
-        speeds = {name: f"{cell.speed(name):.1f}" if name in cell.runs else "-" for name in systems}
-        for name in (cell.best, OURS):
-            speeds[name] = f"**{speeds[name]}**"
-        bases = (cell.best, PLAIN, OWN_PLAIN)
-        ratios = ["{:.2f} ({:.2f}-{:.2f})".format(cell.ratio(base), *cell.spread(base)) for base in bases]
-        als = f"{cell.al(OURS):.1f}, {cell.al(cell.best):.1f}"
-        waits = ", ".join("{:.1f} ({:.1f})".format(*cell.waits_ms(name)) for name in (OURS, cell.best))
-        rows.append([cell.drafter, cell.ftype.upper(), f"{cell.temperature:g}", *speeds.values(), *ratios, als, waits])
-    s = summary(cells)
     parts = [
-        record.table(head, rows),
-        f"Over {len(cells)} cells: ours over upstream's best {s['over_best_mean']:.3f} (geometric mean; lowest "
-        f"{s['over_best_min']:.3f}), over the better of plain and upstream's best {s['over_better_mean']:.3f}, over "
-        f"plain {s['over_plain_mean']:.3f} (lowest {s['over_plain_min']:.3f}), over own plain "
-        f"{s['over_own_plain_mean']:.3f} (lowest {s['over_own_plain_min']:.3f}); over upstream's best with prompts and "
-        f"HTTP {s['over_best_with_prompts_mean']:.3f}.",
+        record.table(head, [_row(cell, systems) for cell in cells]),
+        _means(cells),
         *([memory_rate.words(memory["memory_shares"], memory["memory_rate"])] if memory else []),
         "Tokens after the first over the time since; in brackets the lowest and highest repeat. Wait: a client's time "
         f"beside prompt and generation, the answers' median (and worst). {footer}",
@@ -308,6 +165,42 @@ def markdown(cells: Sequence[Cell], footer: str, memory: dict[str, Any] | None =
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _row(cell: Cell, systems: Sequence[str]) -> list[str]:
+    """A cell's line. Without any of upstream's draft lengths nothing is over its best; of some, it says of how many."""
+    best, pair = cell.best, [OURS, *([cell.best] if cell.best else [])]
+    speeds = {name: f"{cell.speed(name):.1f}" if name in cell.runs else "-" for name in systems}
+    for name in pair:
+        speeds[name] = f"**{speeds[name]}**"
+    ratios = [
+        "{:.2f} ({:.2f}-{:.2f})".format(cell.ratio(base), *cell.spread(base)) if base else "-"
+        for base in (best, PLAIN, OWN_PLAIN)
+    ]
+    if best and cell.left_out:
+        ratios[0] += f", of {len(cell.lengths)} of {len(SWEEP)}"
+    als = [f"{cell.al(name):.1f}" for name in pair]
+    waits = ["{:.1f} ({:.1f})".format(*cell.waits_ms(name)) for name in pair]
+    both = [", ".join(words if best else [*words, "-"]) for words in (als, waits)]
+    return [cell.drafter, cell.ftype.upper(), f"{cell.temperature:g}", *speeds.values(), *ratios, *both]
+
+
+def _means(cells: Sequence[Cell]) -> str:
+    """The sentence of `summary`."""
+    s, n = summary(cells), sum(cell.best is not None for cell in cells)
+    plain = (
+        f"over plain {s['over_plain_mean']:.3f} (lowest {s['over_plain_min']:.3f}), over own plain "
+        f"{s['over_own_plain_mean']:.3f} (lowest {s['over_own_plain_min']:.3f})"
+    )
+    if n == 0:
+        return f"Over {len(cells)} cells: ours {plain}; none of upstream's draft lengths was measured."
+    some = " of the draft lengths that were measured" if any(cell.left_out for cell in cells) else ""
+    some += f", in {n} of them," if n < len(cells) else ""
+    return (
+        f"Over {len(cells)} cells: ours over upstream's best{some} {s['over_best_mean']:.3f} (geometric mean; lowest "
+        f"{s['over_best_min']:.3f}), over the better of plain and upstream's best {s['over_better_mean']:.3f}, "
+        f"{plain}; over upstream's best with prompts and HTTP {s['over_best_with_prompts_mean']:.3f}."
+    )
 
 
 def resumed(args: argparse.Namespace, env: dict[str, Any]) -> tuple[list[Cell], float]:

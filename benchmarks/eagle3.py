@@ -20,7 +20,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the package `benchmarks`
 
 from benchmarks import pairs, record
-from benchmarks.compare_upstream import Run, measure, speed
+from benchmarks.compare_upstream import measure
+from benchmarks.comparison import Run, speed
 from benchmarks.eagle3_head import inflate_head
 from benchmarks.record import requests
 from benchmarks.systems import PLAIN, Setting, Systems

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
 from benchmarks.gpu_proof import device, parts, summary
 from benchmarks.gpu_proof.inflater import Inflater
-from benchmarks.gpu_proof.runner import Clock, Outcome, run_parts
+from benchmarks.gpu_proof.runner import STOP_SECONDS, Clock, Outcome, run_parts
 from benchmarks.gpu_proof.unpacked import BundleError, unpack
 
 REPO = Path(__file__).resolve().parents[2]
@@ -21,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
     ap.add_argument("--from", dest="source", type=Path, default=BUNDLE, metavar="DIR", help="the bundle (build/bundle)")
     ap.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: a rehearsal, with small shapes")
     ap.add_argument(
-        "--minutes", type=float, default=12.0, metavar="N", help="all of it ends within these (12; all they need: 25)"
+        "--minutes", type=float, default=12.0, metavar="N", help="all of it ends within these (12; all they need: 35)"
     )
     ap.add_argument("--only", nargs="+", metavar="PART", help="these parts alone")
     ap.add_argument("--again", action="store_true", help="parts that are done, too")
@@ -32,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     ap.add_argument(
         "-o", "--out", type=Path, metavar="DIR", help="results (benchmarks/results/gpu; cpu: build/gpu-proof/results)"
     )
+    ap.add_argument("--pairs", type=Path, default=WORK / "pairs", metavar="DIR", help="inflated pairs: a fast disk")
     ap.add_argument("--list", action="store_true", help="only say what would run, with the limits")
     return ap
 
@@ -43,9 +45,9 @@ def limit(text: str) -> tuple[str, float]:
 
 def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
-    clock = Clock(60 * args.minutes)
+    clock = Clock(60 * args.minutes - STOP_SECONDS)
     out = (args.out or (RESULTS if args.device == "cuda" else WORK / "results")).resolve()
-    plan = parts.plan(args.device, out, args.threads, dict(args.limit))
+    plan = parts.plan(args.device, out, args.threads, dict(args.limit), args.minutes)
     if unknown := {*(args.only or ()), *(name for name, _ in args.limit)} - {part.name for part in plan}:
         print(f"error: there is no part {', '.join(sorted(unknown))}; there is {', '.join(p.name for p in plan)}")
         return 2
@@ -55,16 +57,19 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     try:
         unpacked = unpack(args.source, WORK, REPO)
-        found = device.look(args.device, unpacked.libraries)
+        found = device.look(args.device, unpacked.libraries, unpacked.flags)
+        environment = unpacked.environment(args.device, found.libraries)
+        device.check_seen(parts.SIZES[args.device].backend, environment)
     except (BundleError, device.DeviceError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    record = summary.Record(out, args.device, unpacked.key, found, [part.title for part in plan])
+    titles = [part.title for part in plan]
+    record = summary.Record(out, args.device, unpacked.key, found, titles, unpacked.native)
+    print(f"{found.text}\nthe bundle's native code is {unpacked.native}", flush=True)
     chosen = [part for part in plan if args.again or not record.is_done(part.name)]
     chosen = [part for part in chosen if not args.only or part.name in args.only]
-    environment = unpacked.environment(args.device, found.libraries)
     pairs = [part.pair for part in chosen if part.pair]
-    with Inflater(pairs, WORK / "pairs", environment, out / "logs") as inflater:
+    with Inflater(pairs, args.pairs.resolve(), environment, out / "logs") as inflater:
 
         def tell(outcome: Outcome) -> None:
             record.add(outcome, inflater.seconds)
@@ -75,4 +80,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # parts have their own process groups, and would live on
     sys.exit(main())

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 # Libraries of CUDA's runtime, besides the driver: in the toolkit, or in PyTorch's packages.
 LIBRARY = re.compile(rb"(?<=\0)lib(?:cudart|cublas|cublasLt)\.so\.[0-9]+(?=\0)")
 QUERY = "name,memory.total,driver_version,compute_cap,clocks.max.sm,clocks.max.memory"
+CAPABILITY = 3  # its place in QUERY
+ARCHITECTURES = "-DCMAKE_CUDA_ARCHITECTURES="
+SECONDS = 60.0  # of a program that only looks
+# ggml names a device only if its driver, its runtime and our libraries fit together.
+TELL_DEVICES = """
+import json
+from dflash_local import native
+print()
+print(json.dumps([device["name"] for device in native.library_info()["devices"]]))
+"""
 
 
 class DeviceError(Exception):
@@ -29,12 +40,45 @@ class Found:
     libraries: tuple[Path, ...] = ()
 
 
-def look(device: str, built: Path) -> Found:
-    """The device, and the folders of libraries that those in `built` need. Raises DeviceError."""
+def look(device: str, built: Path, flags: Sequence[str] = ()) -> Found:
+    """The device, and the folders of libraries that those in `built` need. `flags`: of the build. Raises
+    DeviceError."""
     if device == "cpu":
         return Found(f"a rehearsal on the CPU, {os.cpu_count()} threads, {platform.system()} {platform.release()}")
-    line = "; ".join(gpus())
-    return Found(line, tuple(dict.fromkeys(find(name).parent for name in needed(built))))
+    lines = gpus()
+    check_architecture(lines[0], flags)
+    return Found("; ".join(lines), tuple(dict.fromkeys(find(name).parent for name in needed(built))))
+
+
+def check_architecture(gpu: str, flags: Sequence[str]) -> None:
+    """Is there code for the GPU in a build with these flags? `gpu` is a line of `gpus`. Raises DeviceError."""
+    built = next((flag.removeprefix(ARCHITECTURES) for flag in reversed(flags) if flag.startswith(ARCHITECTURES)), "")
+    numbers = [int(number) for number in re.findall(r"(\d+)[af]?(?:-real)?(?=;|$)", built)]
+    capability = [word.strip() for word in gpu.split(",")][CAPABILITY]
+    if not numbers or not re.fullmatch(r"\d+\.\d", capability):
+        return
+    here = int(capability.replace(".", ""))
+    if not any(number // 10 == here // 10 and number <= here for number in numbers):
+        raise DeviceError(
+            f"the bundle has code for {built}, not for this GPU ({gpu}): make one with --cuda-arch {here}"
+        )
+
+
+def check_seen(name: str, environment: Mapping[str, str]) -> None:
+    """Does ggml see the device of this name? Else all layers would stay on the CPU, and its figures would be called the
+    device's. Raises DeviceError."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", TELL_DEVICES], env=environment, capture_output=True, text=True, timeout=SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise DeviceError(f"the bundle's libraries did not name their devices within {SECONDS:.0f} s") from None
+    said = " ".join(done.stderr.split())[-500:]
+    if done.returncode != 0:
+        raise DeviceError(f"the bundle's libraries cannot be loaded: {said}")
+    if name not in (names := json.loads(done.stdout.splitlines()[-1])):
+        seen = ", ".join(names) or "nothing"
+        raise DeviceError(f"the bundle's libraries see {seen}, not {name}; is the driver too old? {said}")
 
 
 def needed(built: Path) -> list[str]:
@@ -52,9 +96,12 @@ def gpus() -> list[str]:
     program = shutil.which("nvidia-smi") or next(Path("/usr/local/nvidia/bin").glob("nvidia-smi"), None)
     if program is None:
         raise DeviceError("nvidia-smi is not here: no NVIDIA driver? (--device cpu rehearses without one)")
-    done = subprocess.run(
-        [program, f"--query-gpu={QUERY}", "--format=csv,noheader"], capture_output=True, text=True, timeout=60
-    )
+    try:
+        done = subprocess.run(
+            [program, f"--query-gpu={QUERY}", "--format=csv,noheader"], capture_output=True, text=True, timeout=SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DeviceError(f"nvidia-smi does not run: {error}") from None
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     if done.returncode != 0 or not lines:
         raise DeviceError(f"nvidia-smi finds no GPU: {(done.stderr or done.stdout).strip()}")

@@ -42,7 +42,7 @@ Arrays = dict[str, Any]  # numpy's, by what they are
 
 
 def engine(name: str, n_gpu_layers: int, threads: int) -> Engine:
-    """Of a quantized pair with our kernels for few rows, whatever was measured."""
+    """Of a quantized pair with our kernels for few rows where the device has them, whatever was measured."""
     os.environ["DFLASH_FEW_ROWS"] = "1" if name in QUANTIZED else ""
     pair = pairs.make(None, *QUANTIZED[name], "dflash") if name in QUANTIZED else bundled_pair(name)
     layers: dict[str, Any] = {"n_gpu_layers": n_gpu_layers, "n_gpu_layers_draft": n_gpu_layers}
@@ -176,7 +176,7 @@ def examine(drafter: str, args: argparse.Namespace, prompts: Sequence[dict[str, 
     try:
         with engine(drafter, args.ngl, args.threads) as device:
             losses, texts = lossless(device, prompts, args.n_predict)
-            found |= losses
+            found |= {**losses, "few_rows": any(device.info["few_rows"].values())}
             ours = numbers(device, texts)
         most_off = MOST_OFF_QUANTIZED if drafter in QUANTIZED else MOST_OFF
         return found | compare(ours, on_the_cpu(drafter, texts, args.threads), most_off)
@@ -190,7 +190,7 @@ def sound(pair: Mapping[str, Any]) -> bool:
 
 def markdown(found: Sequence[Mapping[str, Any]], footer: str) -> str:
     head = ["pair", "answers", "equal", "largest gap", "allowed", "logits off the CPU's", "drafter's hidden states"]
-    head += ["candidates' scores", "same candidates", "same first choice", ""]
+    head += ["candidates' scores", "same candidates", "same first choice", "kernels for few rows", ""]
     rows, errors = [], []
     for pair in found:
         if "error" in pair:
@@ -201,7 +201,8 @@ def markdown(found: Sequence[Mapping[str, Any]], footer: str) -> str:
         equal = [f"{100 * pair[name]:.1f} %" for name in ("same_candidates", "same_first")]
         counts = [str(pair[name]) for name in ("answers", "equal")]
         verdict = "right" if sound(pair) else "**wrong**"
-        rows.append([pair["pair"], *counts, *gaps, *shares, *equal, verdict])
+        few = ("ours" if pair["few_rows"] else "ggml's") if pair["pair"] in QUANTIZED else "-"
+        rows.append([pair["pair"], *counts, *gaps, *shares, *equal, few, verdict])
     return "\n".join([record.table(head, rows), *errors, "", footer]) + "\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,11 +17,20 @@ from dflash_local.build.commit import running_commit
 from dflash_local.machine.hardware import this_machine
 
 
+def settings(environment: Mapping[str, str]) -> str:
+    """Variables that change what is measured; "" if there are none. Those that name a folder do not."""
+    kept = ("DFLASH_", "GGML_", "CUDA_VISIBLE_DEVICES")
+    found = {name: value for name, value in environment.items() if name.startswith(kept) and "/" not in value}
+    return ", ".join(f"{name}={value}" for name, value in sorted(found.items()))
+
+
 class Record:
     """summary.json and summary.md in a folder. An earlier run's parts are kept if commit, build, device and machine are
     the same; else their files are deleted, so that results do not mix."""
 
-    def __init__(self, out: Path, device: str, key: str, found: Found, plan: Sequence[tuple[str, str]]) -> None:
+    def __init__(
+        self, out: Path, device: str, key: str, found: Found, plan: Sequence[tuple[str, str]], native: str = ""
+    ) -> None:
         self._out, self._plan = out, plan
         self._head = {
             "device": device,
@@ -28,6 +38,8 @@ class Record:
             "host": str(this_machine()),
             "commit": running_commit(),
             "build": key,
+            "native": native,
+            "settings": settings(os.environ),
         }
         self._parts: dict[str, dict[str, Any]] = {}
         self._inflated: dict[str, float] = {}
@@ -66,7 +78,11 @@ class Record:
         parts = [f"# {head['machine']}"]
         if head["device"] != "cuda":
             parts.append("**A rehearsal, no GPU was used: these figures say nothing.**")
-        parts += [f"{head['host']}; commit {head['commit']}, build {head['build']}.", "`make gpu-proof`"]
+        native = f", native code {head['native']}" if head["native"] else ""
+        parts += [f"{head['host']}; commit {head['commit']}, build {head['build']}{native}."]
+        if head["settings"]:
+            parts.append(f"**Not the defaults: {head['settings']}.**")
+        parts.append("`make gpu-proof`")
         lines = ["| part | what | how it ended | seconds | of at most |", "|---|---|---|---|---|"]
         for name, what in self._plan:
             part = self._parts.get(name)

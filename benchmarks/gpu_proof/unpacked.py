@@ -17,7 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dflash_local.build.recipe import source_hashes
+
 MANIFEST, FORMAT = "manifest.json", 1
+# Would replace the bundle's library, and upstream's flags.
+UNWANTED = ("DFLASH_LIBRARY", "LLAMA_ARG_")
 
 
 class BundleError(Exception):
@@ -30,6 +34,8 @@ class Unpacked:
 
     home: Path
     key: str  # of the build
+    flags: tuple[str, ...] = ()  # of the build
+    native: str = ""  # whether its native code is this checkout's
 
     @property
     def site(self) -> Path:
@@ -47,8 +53,9 @@ class Unpacked:
         They must not include our own: upstream's server would load them instead of those beside it.
         """
         found = [*map(str, libraries), os.environ.get("LD_LIBRARY_PATH", "")]
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(UNWANTED)}
         return {
-            **os.environ,
+            **kept,
             "PYTHONPATH": str(self.site),
             "PYTHONUNBUFFERED": "1",
             "DFLASH_CACHE": str(self.home / "cache"),
@@ -64,14 +71,15 @@ class Unpacked:
 def unpack(source: Path, work: Path, repo: Path) -> Unpacked:
     """Unpack what is not unpacked yet. Raises BundleError."""
     manifest = read_manifest(source)
-    home = work / manifest["key"]
-    unpacked = Unpacked(home, manifest["key"])
-    if not (home / MANIFEST).is_file():
+    home, recipe = work / manifest["key"], manifest.get("recipe", {})
+    unpacked = Unpacked(home, manifest["key"], tuple(recipe.get("flags", ())), native_code(recipe, repo))
+    mark, text = home / MANIFEST, json.dumps(manifest)
+    if not (mark.is_file() and mark.read_text() == text):
         shutil.rmtree(home, ignore_errors=True)
         unpacked.site.mkdir(parents=True)
         for entry in manifest["files"]:
             _unpack_file(source, entry, home)
-        (home / MANIFEST).write_text(json.dumps(manifest))
+        mark.write_text(text)
     link_package(unpacked.site, repo)
     return unpacked
 
@@ -88,6 +96,12 @@ def read_manifest(source: Path) -> dict[str, Any]:
     if manifest.get("format") != FORMAT:
         raise BundleError(f"{source} is of another version of dflash-local: make it again")
     return dict(manifest)
+
+
+def native_code(recipe: Mapping[str, Any], repo: Path) -> str:
+    """Whether a bundle was built from the native code of the checkout, in words."""
+    same = all(recipe.get(name) == value for name, value in source_hashes(repo).items())
+    return "of this commit" if same else "of ANOTHER commit than this one"
 
 
 def joined(source: Path, entry: Mapping[str, Any]) -> bytes:

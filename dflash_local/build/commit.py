@@ -11,7 +11,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1]
 # The code that measures or is measured.
 _SOURCES = ("benchmarks", "convert", "dflash_local", "ggml_ops", "patches", "pyproject.toml", "server")
-_RECORDS, _RESULTS = (".json", ".md", ".part"), "benchmarks/results/"
+_RECORDS, _RESULTS = (".json", ".md", ".part", ".log"), "benchmarks/results/"
 _SKIPPED = {"__pycache__", "node_modules"}
 
 

@@ -159,7 +159,7 @@ def make_recipe(
             raise BuildError(what, hint=BACKENDS[backend].install)
         compilers.append(_identify(compiler))
         if backend == "cuda":
-            flags.append(f"-DCMAKE_CUDA_COMPILER={compiler}")
+            flags.append(f"-DCMAKE_CUDA_COMPILER={Path(compiler).as_posix()}")
         if backend == "vulkan":
             compilers.append(check_toolkit(compiler, given))
     if cuda_arch is not None:
@@ -215,17 +215,24 @@ def make_image_recipe(source: Path, backend: str, image: str, cuda_arch: str | N
 
 
 def _describe(source: Path, backend: str, flags: list[str], compilers: list[str], machine: str) -> Recipe:
-    patches = source / "patches"
     return Recipe(
-        upstream=(patches / "UPSTREAM").read_text(encoding="utf-8"),
-        patches=_hash_files(patches, sorted(patches.glob("*.patch"))),
-        native=_hash_files(source / "ggml_ops", native_files(source / "ggml_ops")),
+        **source_hashes(source),
         backend=backend,
         flags=tuple(flags),
         compilers=tuple(compilers),
         platform=sysconfig.get_platform(),
         machine=machine,
     )
+
+
+def source_hashes(source: Path) -> dict[str, str]:
+    """What a recipe has of the sources: `upstream`, `patches` and `native`."""
+    patches = source / "patches"
+    return {
+        "upstream": (patches / "UPSTREAM").read_text(encoding="utf-8"),
+        "patches": _hash_files(patches, sorted(patches.glob("*.patch"))),
+        "native": _hash_files(source / "ggml_ops", native_files(source / "ggml_ops")),
+    }
 
 
 def _host_compiler(language: str, backend: str) -> str:

@@ -17,7 +17,8 @@ import pytest
 
 from benchmarks import compare_upstream as compare
 from benchmarks import record
-from benchmarks.compare_upstream import Cell, Run, markdown, measure, resumed, summary
+from benchmarks.compare_upstream import markdown, measure, resumed, summary
+from benchmarks.comparison import Cell, Run
 from benchmarks.http_load import Answer, LoadError, LoadResult
 from benchmarks.systems import (
     OURS,
@@ -62,7 +63,7 @@ def test_speed_is_all_tokens_over_all_time(cell: Cell) -> None:
     assert cell.ratio(BEST) == pytest.approx(15 / 12.5) and cell.ratio(PLAIN) == pytest.approx(30 / 12.5)
     assert cell.over_better == pytest.approx(15 / 12.5)
     assert cell.spread(BEST) == pytest.approx((10 / 8.5, 5 / 4))
-    assert cell.over_best_with_prompts() == pytest.approx((15 + 0.4) / (12.5 + 0.4))
+    assert cell.with_prompts(BEST) == pytest.approx((15 + 0.4) / (12.5 + 0.4))
     assert cell.al(OURS) == pytest.approx(200 / 18)
     assert cell.same_answers(OURS) == 1 and cell.same_answers(BEST) == 2
 
@@ -173,7 +174,8 @@ def test_systems_take_turns_and_draft_lengths_without_a_chance_sit_out() -> None
 
 
 def test_one_by_one_keeps_what_ran(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never two servers at once, plain and ours first; a draft length that fails is left out, plain and ours never."""
+    """Never two servers at once, plain and ours first, then the longest drafts; a draft length that fails is left out,
+    plain and ours never."""
     broken, started = {MIDDLE}, list[str]()
 
     class Alone(Scripted):
@@ -202,8 +204,8 @@ def test_one_by_one_keeps_what_ran(monkeypatch: pytest.MonkeyPatch) -> None:
         (len(done[-1].runs), sorted(done[-1].left_out))
         for done in compare.measure_apart(setting, [{"messages": []}] * 3, filled, 50, 2)
     ]
-    assert started == [PLAIN, OURS, SHORT, MIDDLE, BEST, *MORE]
-    left = [SWEEP, (MIDDLE, BEST, *MORE), (MIDDLE, BEST, *MORE), (MIDDLE, *MORE), (MIDDLE, MORE[1]), (MIDDLE,)]
+    assert started == [PLAIN, OURS, BEST, MIDDLE, SHORT, *MORE]
+    left = [SWEEP, (SHORT, MIDDLE, *MORE), (SHORT, MIDDLE, *MORE), (MIDDLE, *MORE), (MIDDLE, MORE[1]), (MIDDLE,)]
     assert seen == list(zip((3, 4, 4, 5, 6, 7), map(sorted, left), strict=True))
     assert all(len(run.tokens) == 3 for cell in filled for runs in cell.runs.values() for run in runs)
     text = markdown(filled, "Here.")
@@ -215,9 +217,35 @@ def test_one_by_one_keeps_what_ran(monkeypatch: pytest.MonkeyPatch) -> None:
         list(compare.measure_apart(setting, [{"messages": []}], cells(), 50, 1))
 
 
-def test_without_any_draft_length_plain_is_upstreams_best(cell: Cell) -> None:
-    alone = Cell("dflash", "q4_0", 0.0, {name: cell.runs[name] for name in (PLAIN, OWN_PLAIN, OURS)})
-    assert alone.best == PLAIN and alone.ratio(alone.best) == alone.ratio(PLAIN)
+def test_without_any_draft_length_nothing_is_over_upstreams_best(cell: Cell) -> None:
+    """A run that ends early: ours over plain is not called ours over upstream's best."""
+    left = dict.fromkeys(SWEEP, "not measured yet")
+    alone = Cell("dflash", "q4_0", 0.0, {name: cell.runs[name] for name in (PLAIN, OWN_PLAIN, OURS)}, left)
+    assert alone.best is None and alone.over_better == alone.ratio(PLAIN)
+    text = markdown([alone], "Here.")
+    assert [column.strip() for column in text.splitlines()[2].split("|")[12:17]] == [
+        "-",
+        "2.40 (2.35-2.50)",
+        "1.60 (1.41-2.00)",
+        "11.1, -",
+        "0.0 (0.0), -",
+    ]
+    assert "ours over plain 2.400" in text and "over upstream's best 2." not in text
+    assert "none of upstream's draft lengths was measured" in text
+    data = json.loads(json.dumps(alone.to_json()))
+    assert data["best_upstream"] is data["over_best"] is data["over_best_with_prompts"] is None
+    assert Cell.from_json(data) == alone
+    assert "over_best_mean" not in summary([alone]) and summary([alone])["over_better_mean"] == pytest.approx(2.4)
+
+
+def test_of_some_draft_lengths_it_says_so(cell: Cell) -> None:
+    some = Cell("dflash", "q4_0", 0.0, cell.runs, dict.fromkeys(MORE, "not measured yet"))
+    text = markdown([some], "Here.")
+    assert "| 1.20 (1.18-1.25), of 3 of 5 |" in text
+    assert "ours over upstream's best of the draft lengths that were measured 1.200" in text
+    alone = Cell("dflash", "q8_0", 0.0, {name: cell.runs[name] for name in (PLAIN, OWN_PLAIN, OURS)}, {BEST: "no"})
+    assert "that were measured, in 1 of them, 1.200" in markdown([some, alone], "Here.")
+    assert "of the draft lengths" not in markdown([cell], "Here.")
 
 
 def test_resume_takes_finished_cells_of_the_same_settings_only(cell: Cell, tmp_path: Path) -> None:

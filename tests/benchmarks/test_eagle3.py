@@ -13,7 +13,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from benchmarks import train_eagle3
-from benchmarks.compare_upstream import Run
+from benchmarks.comparison import Run
 from benchmarks.eagle3 import CHAINS, DRAFTS, HEAD, TREES, best, commands, markdown, row, system
 from benchmarks.eagle3_head import SmallHead, inflate_head, quantize_head
 from benchmarks.systems import PLAIN, Setting

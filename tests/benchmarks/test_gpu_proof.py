@@ -10,7 +10,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -32,20 +33,29 @@ from dflash_local.machine.hardware import this_machine
 from tests.patience import PATIENCE, wait_until
 
 PAIR, NEVER = PairName("8b", "q8_0", "dflash"), PairName("27b", "q8_0", "dflash")
+LATE = PairName("27b", "q4_k_m", "dflash")
 
 
 class Made:
-    """An inflater that has made PAIR after it was waited for, and cannot make NEVER."""
+    """An inflater that has made PAIR after it was waited for, cannot make NEVER, and is late with LATE."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.ready, self.dropped = folder, False, list[PairName]()
+        self.folder, self.ready, self.dropped, self.waited = folder, False, list[PairName](), list[set[PairName]]()
 
     def has(self, pair: PairName) -> bool:
-        return self.ready or pair == NEVER
+        return pair == NEVER or (self.ready and pair != LATE)
 
-    def wait(self, pair: PairName, _seconds: float) -> str:
+    def why_missing(self, pair: PairName) -> str:
+        return "no room" if pair == NEVER else "" if self.has(pair) else "not in time"
+
+    def wait(self, pairs: set[PairName], seconds: float) -> None:
+        assert seconds >= 0
+        self.waited.append(pairs)
         self.ready = True
-        return "no room" if pair == NEVER else ""
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        yield
 
     def drop(self, pair: PairName) -> None:
         self.dropped.append(pair)
@@ -102,6 +112,14 @@ def test_while_a_pair_is_made_the_next_part_runs(tmp_path: Path) -> None:
     assert inflater.dropped == [PAIR]
 
 
+def test_a_pair_that_is_late_holds_up_no_other_part(tmp_path: Path) -> None:
+    """Nothing waits for one pair while another's part could run."""
+    ended, inflater = run(tmp_path, [part("large", "", pair=LATE), part("small", "", pair=PAIR)])
+    assert list(ended) == ["small", "large"] and inflater.waited == [{LATE, PAIR}, {LATE}]
+    assert ended["small"].status == "done"
+    assert (ended["large"].status, ended["large"].detail) == ("failed", "not in time")
+
+
 def test_a_pair_that_cannot_be_made_fails_its_part_alone(tmp_path: Path) -> None:
     ended, _ = run(tmp_path, [part("large", "", pair=NEVER), part("small", "")])
     assert (ended["large"].status, ended["large"].detail) == ("failed", "no room")
@@ -121,20 +139,25 @@ def test_the_plan_for_a_gpu() -> None:
     assert all("CUDA0" in p.command for p in plan if p.name in ("ops", "tuned"))
 
 
-def test_limits_are_shares_of_the_minutes() -> None:
-    """All parts have their turn in fewer minutes; what a part leaves is the next ones', but none gets more than its
-    own limit, and one that the user set stays."""
-    plan = parts.plan("cuda", Path("out"), 2, {"ops": 50.0})
-    full = [parts.share(p, plan, 60 * parts.FULL_MINUTES) for p in plan]
-    assert full == [p.limit for p in plan]
-    short = [parts.share(p, plan, 720.0) for p in plan]
-    assert sum(short) == pytest.approx(720) and short[1] == 50 and min(short) > 40
-    assert parts.share(plan[3], plan[3:], 600.0) > short[3]
-    left, limits = 720.0, []
-    for i, p in enumerate(plan):
+def test_each_part_has_its_own_limit_while_there_is_time() -> None:
+    """In ten minutes the first ones are whole instead of all being cut; what a user set for a later part is kept."""
+    plan = parts.plan("cuda", Path("out"), 2, {})
+    left, limits = 498.0, []
+    for i, (p, used) in enumerate(zip(plan, (30.0, 100.0, 60.0, 165.0, 12.0), strict=False)):
         limits.append(parts.share(p, plan[i:], left))
-        left -= limits[-1]
-    assert limits == pytest.approx(short) and left == pytest.approx(0)
+        left -= used
+    assert limits == [p.limit for p in plan[:5]] and plan[3].limit == 175
+    assert parts.share(plan[5], plan[5:], left) == left == pytest.approx(131) and plan[5].limit > left
+    fixed = parts.plan("cuda", Path("out"), 2, {"steps": 50.0})
+    assert parts.share(fixed[3], fixed[3:], 200.0) == 150 and parts.share(fixed[4], fixed[4:], 40.0) == 40
+    assert parts.share(fixed[0], fixed, 20.0) == 0
+
+
+def test_in_a_short_window_small_pairs_come_first() -> None:
+    """Those of 27b are hardly made by then."""
+    short = [p.name for p in parts.plan("cuda", Path("out"), 2, {}, minutes=8.5)]
+    assert short[:6] == ["equality", "ops", "tuned", "compare-8b-q4_k_m", "steps", "compare-8b-q8_0"]
+    assert sorted(short) == sorted(p.name for p in parts.plan("cuda", Path("out"), 2, {}))
 
 
 def outcome(name: str, status: str = Outcome.DONE, detail: str = "") -> Outcome:
@@ -413,10 +436,11 @@ def test_tuned_times_are_a_table() -> None:
             "matrix_ms": times,
             "few_ms": [0.2] * 64,
             "few_measured": 2,
+            "difference": 2e-6,
         }
     ]
     text = tuned.markdown("CUDA0", runs, "Here.")
-    assert "9 -> 5" in text and "8.000 | - | - |" in text and "| few | 0.200 |" in text and "| -> 2 |" in text
+    assert "9 -> 5" in text and "8.000 | - | - |" in text and "| few | 0.200 |" in text and "| -> 2 | 2.0e-06 |" in text
     assert "nothing to choose" in tuned.markdown("CPU", [], "Here.")
 
 

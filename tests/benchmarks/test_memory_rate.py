@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from benchmarks import compare_upstream, memory_rate, pairs, record
-from benchmarks.compare_upstream import Cell, Run, joined, markdown, memory_use
+from benchmarks.compare_upstream import joined, markdown, memory_use
+from benchmarks.comparison import Cell, Run
 from benchmarks.systems import OURS, OWN_PLAIN, PLAIN
 from dflash_local.build import peer
 from dflash_local.convert.gguf_metadata import read_header

@@ -125,6 +125,14 @@ def test_only_the_newest_wheels_stay(world: World) -> None:
     assert len(list((world.cache / "wheels").iterdir())) == WHEELS_KEPT
 
 
+def test_a_folder_that_a_killed_build_left_is_removed(world: World) -> None:
+    left = world.cache / "wheels" / ".scratch-of-a-killed-build"
+    left.mkdir(parents=True)
+    os.utime(left, (0, 0))
+    builder.build("cpu")
+    assert not left.exists()
+
+
 def test_builds_wait_for_each_other(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     builder.build("cpu")
     stamp = installed_build.installed_stamp()
