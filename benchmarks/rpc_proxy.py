@@ -79,6 +79,22 @@ class _Commands:
                 self._found(COMMANDS[command] if command < len(COMMANDS) else str(command))
 
 
+class _Greeting:
+    """Clears bits of what the server's greeting reports about ops (ggml_ops/rpc/own_ops.h)."""
+
+    _AT = 8 + 3  # after the answer's size and the three numbers of the version
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def feed(self, data: bytes, lacks: int) -> bytes:
+        at = self._AT - self._seen
+        self._seen += len(data)
+        if not 0 <= at < len(data):
+            return data
+        return data[:at] + bytes([data[at] & ~lacks]) + data[at + 1 :]
+
+
 class _Lies:
     """Replaces answers longer than an address or a size by nonsense, like an untrustworthy server."""
 
@@ -109,15 +125,21 @@ class RPCProxy:
         delay: seconds of delay in each direction.
         network: the network of the proxy and its server.
         cut_at: the command before which connections are cut, as if the server had died; None: never.
+        lacks: bits of the greeting's byte about ops that the server seems not to set.
 
     Attributes:
         lies: replace the values that the server returns by nonsense.
     """
 
     def __init__(
-        self, port: int, delay: float = 0.0, cut_at: str | None = None, network: Loopback | None = None
+        self,
+        port: int,
+        delay: float = 0.0,
+        cut_at: str | None = None,
+        network: Loopback | None = None,
+        lacks: int = 0,
     ) -> None:
-        self.delay, self.cut_at = delay, cut_at
+        self.delay, self.cut_at, self.lacks = delay, cut_at, lacks
         self.lies = False
         self.traffic = Traffic()
         self._target = port
@@ -172,16 +194,16 @@ class RPCProxy:
                     _cut(client)
                     _cut(server)
 
-            commands, answers = _Commands(on_command), _Lies()
+            commands, greeting, answers = _Commands(on_command), _Greeting(), _Lies()
 
             def on_sent(data: bytes, commands: _Commands = commands) -> bytes:
                 self.traffic.on_sent(data)
                 commands.feed(data)
                 return data
 
-            def on_received(data: bytes, answers: _Lies = answers) -> bytes:
+            def on_received(data: bytes, greeting: _Greeting = greeting, answers: _Lies = answers) -> bytes:
                 self.traffic.on_received(data)
-                return answers.feed(data, self.lies)
+                return answers.feed(greeting.feed(data, self.lacks), self.lies)
 
             self._pipe(client, server, on_sent)
             self._pipe(server, client, on_received)

@@ -15,7 +15,7 @@ from gguf import GGMLQuantizationType, GGUFValueType
 
 from dflash_local.errors import ConvertError
 
-from .config import FULL, SLIDING, read_layer_types, stored_rows, unfit
+from .config import FULL, LARGEST_HEAD, SLIDING, read_layer_types, stored_rows, unfit
 from .gguf_metadata import Value, array, f32, string, u32
 from .keys import Keys, wrong
 from .names import feed_forward, gemma4_norms
@@ -106,8 +106,9 @@ def _heads(keys: Keys, layer_types: tuple[str, ...]) -> dict[str, Heads]:
     place, per_layer = keys.find("per_layer_config")
     own = per_layer.get(first) if isinstance(per_layer, dict) else None
     full = Keys.inside(f"{place}.{first}", own if isinstance(own, dict) else {})
-    head_dim, n_head_kv = keys.integer("head_dim"), keys.integer("num_key_value_heads")
-    full_dim = full.integer("head_dim", 0) or keys.integer("global_head_dim")
+    head_dim, n_head_kv = keys.integer("head_dim", maximum=LARGEST_HEAD), keys.integer("num_key_value_heads")
+    full_dim = full.integer("head_dim", 0, maximum=LARGEST_HEAD)
+    full_dim = full_dim or keys.integer("global_head_dim", maximum=LARGEST_HEAD)
     n_full_kv = full.integer("num_key_value_heads", 0) or keys.integer("num_global_key_value_heads", n_head_kv)
     return {
         SLIDING: Heads(head_dim, n_head_kv, _rope(keys, head_dim, SLIDING)),

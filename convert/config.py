@@ -24,6 +24,7 @@ from .tensor_spec import Dimensions
 
 _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")  # those of the dialect
 FULL, SLIDING = "full_attention", "sliding_attention"
+LARGEST_HEAD = 65536  # dimensions, far beyond any; tables of rotations are made before a shape is compared
 _RIGHT_TARGET = "give the GGUF of the model that the drafter was trained for"
 # Limits for the padding of a vocabulary, in rows (gpt-oss has 1069, Qwen3 267) and as a part of it. Either the
 # vocabulary has more rows than tokens, or a converter's token list is longer.
@@ -145,7 +146,7 @@ def _heads(keys: Keys, n_embd: int) -> tuple[int, int, int]:
     """Heads of q, heads of k and v, and their size."""
     n_head = keys.integer("num_attention_heads")
     n_head_kv = keys.integer("num_key_value_heads", n_head)
-    head_dim = keys.integer("head_dim", n_embd // n_head, maximum=65536)
+    head_dim = keys.integer("head_dim", n_embd // n_head, maximum=LARGEST_HEAD)
     if n_head % n_head_kv:
         raise wrong("num_key_value_heads", f"{n_head} heads cannot share {n_head_kv} key-value heads")
     if head_dim % 2 or head_dim == 0:

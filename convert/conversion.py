@@ -55,6 +55,7 @@ def convert(
     ggml: RowQuantizer | None = None,
     origin: tuple[str, str] | None = None,
     progress: Progress | None = None,
+    hollow: bool = False,
 ) -> Conversion:
     """Pack the checkpoint in `directory` into the GGUF `output`, for the target whose GGUF is `target`.
 
@@ -62,7 +63,8 @@ def convert(
     convolution kernels stay float32, and the fusion of the taps is `fc_type` (one of FC_TYPES), or bfloat16 or float32.
     Types below 8 bits need `ggml`: `dflash_local.native.quantize_rows`. `origin`: repository and commit of a checkpoint
     from the Hub, stored in the GGUF. Peak memory does not depend on the size of the checkpoint. `output` is written in
-    full or not at all. Raises ConvertError (checkpoint, output) or ModelError (target); `field` is the tensor or key.
+    full or not at all; a `hollow` one is sparse, without data, and only headers are read for it, so files may end after
+    them. Raises ConvertError (checkpoint, output) or ModelError (target); `field` is the tensor or key.
     """
     chosen = find_outtype(outtype, fc_type)
     if chosen.needs_ggml and ggml is None:
@@ -79,7 +81,7 @@ def convert(
     keys |= _origin_keys(origin)
     keys["general.file_type"] = u32(chosen.file_type)
     keys["general.quantization_version"] = u32(GGML_QUANT_VERSION)
-    total = write_drafter(path, keys, outputs, progress)
+    total = write_drafter(path, keys, outputs, progress, hollow=hollow)
     return Conversion(path, config, len(outputs), total)
 
 

@@ -71,10 +71,11 @@ class Relabelling:
     def n_bytes(self) -> int:
         return sum(tensor.n_bytes for tensor in self.tensors)
 
-    def write(self, output: Path, progress: Progress | None = None) -> None:
-        """Write the file, in full or not at all. Peak memory does not depend on its size. Raises ConvertError."""
+    def write(self, output: Path, progress: Progress | None = None, *, hollow: bool = False) -> None:
+        """Write the file, in full or not at all; a `hollow` one is sparse, without data. Peak memory does not depend on
+        its size. Raises ConvertError."""
         check_output(output, (*part_paths(self.source), *part_paths(self.target)))
-        write_drafter(output, self.metadata, self.tensors, progress)
+        write_drafter(output, self.metadata, self.tensors, progress, hollow=hollow)
 
 
 def relabel(

@@ -21,6 +21,7 @@ from dflash_local.errors import ConvertError, RequestError
 from .complete_file import complete_or_absent
 from .gguf_metadata import StoredGgufTensor, Value, alignment_of, pack_metadata, pack_string
 from .gguf_parts import MAGIC
+from .sparse_file import extend
 
 Chunks = Iterable[npt.NDArray[Any]]
 # tensor name, bytes written so far, total bytes
@@ -73,7 +74,12 @@ def scratch_folder(output: Path | None, prefix: str) -> Iterator[Path]:
 
 
 def write_drafter(
-    path: Path, metadata: Mapping[str, Value], tensors: Sequence[OutputTensor], progress: Progress | None
+    path: Path,
+    metadata: Mapping[str, Value],
+    tensors: Sequence[OutputTensor],
+    progress: Progress | None,
+    *,
+    hollow: bool = False,
 ) -> int:
     """`write_gguf` for commands: with total progress; returns the tensor data in bytes. Raises ConvertError if the file
     cannot be written."""
@@ -86,7 +92,7 @@ def write_drafter(
             progress(name, done, total)
 
     try:
-        write_gguf(path, metadata, tensors, report)
+        write_gguf(path, metadata, tensors, report, hollow=hollow)
     except OSError as error:
         raise ConvertError(
             f"cannot write {path}: {error.strerror}", hint="check the disk's space and rights, or give another -o"
@@ -118,7 +124,7 @@ def write_gguf(
             offset += tensor.n_bytes + -tensor.n_bytes % alignment
         file.write(bytes(-file.tell() % alignment))
         if hollow:
-            file.truncate(file.tell() + offset)
+            extend(file, file.tell() + offset)
         for tensor in () if hollow else tensors:
             written = 0
             for chunk in tensor.chunks():

@@ -115,9 +115,9 @@ class AnswerParser:
                 self._begun = call["index"]
         return deltas
 
-    def finish(self, completion: Completion) -> tuple[list[dict[str, Any]], ChatCompletion]:
-        """The deltas that the end of the text completes, and the finished answer."""
-        deltas = self._chat.push("", True)
+    def finish(self, completion: Completion, text: str = "") -> tuple[list[dict[str, Any]], ChatCompletion]:
+        """The deltas that the end of the text completes, and the finished answer. `text` is what was not pushed."""
+        deltas = self._chat.push(text, True)
         message = self._chat.message()
         calls = message.get("tool_calls")
         # At a stop string inside a call it is as unfinished as at a limit: nobody should run it.
@@ -131,8 +131,16 @@ class AnswerParser:
 
     def parse(self, completion: Completion) -> ChatCompletion:
         """The finished answer from its whole text."""
-        self.push(completion.text)
-        return self.finish(completion)[1]
+        return self.whole(completion)[1]
+
+    def whole(self, completion: Completion) -> tuple[list[dict[str, Any]], ChatCompletion]:
+        """All deltas and the finished answer from its whole text, which is parsed twice only where `_is_whole` needs
+        what was written before the end."""
+        if completion.stopped_by is None:
+            return self.finish(completion, completion.text)
+        deltas = self.push(completion.text)
+        more, chat = self.finish(completion)
+        return deltas + more, chat
 
 
 def stream_deltas(parser: AnswerParser, generation: Generation) -> Stream[ChatDelta]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,8 @@ def locked(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[N
     except Timeout:
         waiting()
         lock.acquire()
+    except NotImplementedError:  # of older versions of filelock, where a file system has no locks
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)) from None
     try:
         yield
     finally:

@@ -13,6 +13,8 @@ from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.formats.reply import Reply
 from dflash_local.server.streaming import EventStream, cancelled_on_disconnect
 
+LONG = 2048  # tokens of all choices
+
 
 async def respond(request: Request, fields: RequestFields, reply: Reply, generations: list[Generation]) -> Response:
     """The generations' answer, streamed or whole. They are cancelled if the client disconnects."""
@@ -24,6 +26,7 @@ async def respond(request: Request, fields: RequestFields, reply: Reply, generat
         )
     async with cancelled_on_disconnect(request.receive, generations):
         completions = [await generation.completed() for generation in generations]
-    if fields.probs.n_top is None and not reply.passes:
+    is_long = sum(len(done.tokens) for done in completions) > LONG
+    if fields.probs.n_top is None and not reply.passes and not is_long:
         return JSON(reply.whole(completions, n_prompts))
-    return await asyncio.to_thread(lambda: JSON(reply.whole(completions, n_prompts)))  # much to write
+    return await asyncio.to_thread(lambda: JSON(reply.whole(completions, n_prompts)))  # much to parse or to write

@@ -32,6 +32,7 @@ def start_chat(
     engine = service.engine
     prompt, options = render_chat(service, body, of), _submit_options(engine, fields)
     idle = _overruled(body, prompt.sampling) + _idle_budget(fields, prompt.sampling) + _idle_probs(body, fields)
+    idle += _idle_drafts(engine, fields)
     ignore(service, idle, body, of)
     prompt = replace(prompt, prompt=before + prompt.prompt)
     tokens = engine.chat_tokens(prompt)
@@ -54,7 +55,7 @@ def start_completion(
     """Queue all choices of a completion for each prompt; `of` as for `render_chat`."""
     engine = service.engine
     unenforced = Engine.ignored(fields.sampling)  # parts of a schema
-    ignored = [*unenforced, *_idle_budget(fields), *_idle_probs(body, fields)]
+    ignored = [*unenforced, *_idle_budget(fields), *_idle_probs(body, fields), *_idle_drafts(engine, fields)]
     ignore(service, ignored, body, of)
 
     def submit(prompt: Sequence[int], sampling: SamplingParams, options: SubmitKeywords) -> Generation:
@@ -89,6 +90,13 @@ def _idle_probs(body: GenerationFields, fields: RequestFields) -> list[str]:
     n_top = fields.probs.n_top
     named = ["n_probs"] if body.n_probs and body.n_probs != n_top else []
     return named + ["post_sampling_probs"] * bool(body.post_sampling_probs and n_top is None)
+
+
+def _idle_drafts(engine: Engine, fields: RequestFields) -> list[str]:
+    """Nothing is drafted where the target cannot roll drafts back."""
+    if not engine.info.get("no_draft"):
+        return []
+    return ["prediction"] * bool(fields.prediction) + ["lookup"] * bool(fields.options.get("lookup"))
 
 
 def _submit_options(engine: Engine, fields: RequestFields) -> SubmitKeywords:

@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import sys
-import tempfile
 import zipfile
 from pathlib import Path, PurePath
 
@@ -19,6 +18,7 @@ from dflash_local.build.tree import prepare_tree
 from dflash_local.build.upstream import pip
 from dflash_local.cache_dir import cache_dir
 from dflash_local.errors import BuildError
+from dflash_local.scratch import scratch_in
 
 WHEELS_KEPT = 6
 
@@ -65,9 +65,9 @@ def _compile(recipe: Recipe, work: Path, wheels: Path, log: BuildLog) -> Path:
     env |= compile_environment(recipe, work / "ggml_ops")
     env.pop(UNWANTED, None)
     wheels.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=wheels) as scratch:
+    with scratch_in(wheels) as scratch:
         # pip's cache ignores CMAKE_ARGS: its key is the source alone.
-        command = [*pip(), "wheel", "--no-deps", "--no-cache-dir", "-v", "-w", scratch, str(work / "tree")]
+        command = [*pip(), "wheel", "--no-deps", "--no-cache-dir", "-v", "-w", str(scratch), str(work / "tree")]
         status, lines = log.run(command, env=env)
         if status != 0:
             if any("No space left on device" in line for line in lines):
@@ -75,7 +75,7 @@ def _compile(recipe: Recipe, work: Path, wheels: Path, log: BuildLog) -> Path:
             other = "" if recipe.backend == "cpu" else ", or leave the GPU out: dflash-local build --backend cpu"
             what = f"the build failed (log: {log.path})\n{log.excerpt(lines)}"
             raise BuildError(what, hint=f"read the log from its first error on{other}")
-        built = next(Path(scratch).glob("*.whl"))
+        built = next(scratch.glob("*.whl"))
         with zipfile.ZipFile(built) as archive:
             names = archive.namelist()
         if f"llama_cpp/{STAMP}" not in names or not any(map(LIBRARY.search, names)):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -11,6 +13,10 @@ from dflash_local.cli.closest_word import closest
 from dflash_local.cli.parser_actions import actions_by_name, commands_of
 from dflash_local.cli.typed_path import exists
 from dflash_local.errors import DFlashError
+
+_NUMBER_JOINED = re.compile(r"-[A-Za-z]-?[\d.,]+")  # -c4096
+_OF_HUB = ("-hf", "-hfr", "--hf-repo")
+DOWNLOAD = "'dflash-local pull USER/NAME:QUANT' downloads a model, and prints where it is"
 
 
 class UsageError(DFlashError):
@@ -22,9 +28,12 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_args(self, args: Sequence[str]) -> argparse.Namespace:  # type: ignore[override]
         """Like argparse's, but unrecognized arguments are reported for the command that was typed."""
+        command = self._command(args)
+        if (unknown := command._split_by_argparse(args)) is not None:
+            command._refuse([unknown])
         known, left = self.parse_known_args(args)
         if left:
-            self._command(args)._refuse(left)
+            command._refuse(left)
         return known
 
     def error(self, message: str) -> NoReturn:
@@ -34,15 +43,33 @@ class CommandParser(argparse.ArgumentParser):
         command = commands_of(self).get(args[0]) if args else None
         return command if isinstance(command, CommandParser) else self
 
+    def _split_by_argparse(self, args: Sequence[str]) -> str | None:
+        """The first flag of one dash that is unknown. argparse would take -rtr for -r with the value "tr", and -vs for
+        -v and -s; only a number may follow its flag at once."""
+        known = actions_by_name(self)
+        for word in itertools.takewhile(lambda word: word != "--", args):
+            name = word.partition("=")[0]
+            is_flag = len(name) > 2 and name[0] == "-" and name[1].isalpha() and " " not in name
+            if is_flag and name not in known and not _NUMBER_JOINED.fullmatch(name):
+                return name  # its value may be a secret
+        return None
+
     def _refuse(self, left: Sequence[str]) -> NoReturn:
         first = left[0]
         message = f"unrecognized arguments: {' '.join(left)}"
         if first.startswith("-"):
-            known = [flag for flag, action in actions_by_name(self).items() if action.help != argparse.SUPPRESS]
-            close = closest(first.partition("=")[0], known)
-            raise UsageError(message, hint=f"did you mean {close}? {self._see()}" if close else self._see())
+            raise UsageError(message, hint=self._instead_of(first.partition("=")[0]))
         flags = self._model_flags(first)
         raise UsageError(message, hint=f"{self.prog} {flags}" if flags else self._see())
+
+    def _instead_of(self, name: str) -> str:
+        """Advice about a flag that the command does not have."""
+        if name in _OF_HUB:
+            return DOWNLOAD
+        flags = actions_by_name(self)
+        shown = [flag for flag, action in flags.items() if len(flag) > 2 and action.help != argparse.SUPPRESS]
+        close = f"-{name}" if f"-{name}" in flags else closest(name, shown)
+        return f"did you mean {close}? {self._see()}" if close else self._see()
 
     def _model_flags(self, text: str) -> str:
         """The missing flag and the model, if `text` is a model without its flag and the command has such a flag; else

@@ -4,7 +4,6 @@ sees. The cache holds inflated copies."""
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from dflash_local.demo import inflate, quantizer, shapes
 from dflash_local.demo.inflate import Progress, Quantizer
 from dflash_local.demo.shapes import SHAPES, Pair, Shape
 from dflash_local.errors import DFlashError
+from dflash_local.scratch import scratch_in
 
 _HERE = Path(__file__).parent
 DRAFTERS = ("dflash", "dflash2", "dflash-small", "dspark", "dspark-first")
@@ -151,8 +151,8 @@ def _publish(make: Callable[[Path], None], pair: Pair) -> None:
     """Let `make` write a pair into a temporary folder beside its own, then move that into place."""
     folder = pair.target.parent
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        unfinished = Path(scratch) / folder.name
+    with scratch_in(folder.parent) as scratch:
+        unfinished = scratch / folder.name
         make(unfinished)
         try:
             unfinished.rename(folder)

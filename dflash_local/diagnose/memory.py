@@ -52,7 +52,8 @@ def look_at_memory(
         parts["projector"] = projector
     need = sum(parts.values())
     listed = ", ".join(f"{name} {memory_text(size)}" for name, size in parts.items())
-    text = f"about {memory_text(need)} ({listed}); {memory_text(free)} free"
+    left = f"{memory_text(free)} free" if free else "what is free is not known"
+    text = f"about {memory_text(need)} ({listed}); {left}"
     if not free or need < 0.9 * free:
         yield ok("memory", text)
     elif weights < 0.9 * free:

@@ -24,8 +24,11 @@ from dflash_local.machine.model_size import model_size
 from dflash_local.words import file_size_text
 
 
-def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any]) -> Iterator[Finding]:
-    """The findings about the target, its drafter and its projector, if any."""
+def look_at_models(
+    options: EngineOptions, machine: Machine, info: dict[str, Any], *, is_here: bool = True
+) -> Iterator[Finding]:
+    """The findings about the target, its drafter and its projector, if any. `is_here`: the files are the models
+    themselves, by whose paths earlier runs are known, not their headers alone."""
     drafter_file = options.drafter if options.draft_kind != "lookup" else None
     target_path, drafter_path = Path(options.model), Path(drafter_file) if drafter_file else None
     try:
@@ -52,7 +55,9 @@ def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any
         yield from look_at_projector(options, info)
         yield from look_at_memory(options, target_path, drafter_path, machine, info)
         yield from look_at_kernels(options, target_path, info)
-        if info and (drafter_path or (options.draft_kind in ("auto", "mtp") and not unused_layers(target))):
+        if not (info and is_here):
+            return
+        if drafter_path or (options.draft_kind in ("auto", "mtp") and not unused_layers(target)):
             yield look_at_costs(options)
             yield from look_at_acceptance(options)
     except ModelError as error:

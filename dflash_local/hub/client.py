@@ -19,7 +19,7 @@ from dflash_local.hub import cache_space
 from dflash_local.hub.blob_part import BlobPart
 from dflash_local.hub.cache import COMMIT, Cache, HubFile, cache_root, commit_beginning_with, is_inside, is_oid
 from dflash_local.hub.http_session import Unreachable
-from dflash_local.hub.transport import Transport
+from dflash_local.hub.transport import MOST_IF_CACHED, MOST_REFUSALS, Transport
 from dflash_local.server_address import shown_address
 from dflash_local.words import file_size_text
 
@@ -101,26 +101,29 @@ class Hub:
             raise cache_space.failed(self.cache.root, error) from None
 
     def _listed(self, repo: str, revision: str | None) -> list[HubFile]:
-        commit = self._commit(repo, revision)
-        entries = self._entries(repo, f"tree/{commit}?recursive=true")
+        most = MOST_IF_CACHED if self.cache.commit(repo, revision) else MOST_REFUSALS
+        commit = self._commit(repo, revision, most)
+        entries = self._entries(repo, f"tree/{commit}?recursive=true", most)
         files = [file for entry in entries if (file := _hub_file(repo, commit, entry))]
         if not files:
             raise HubError(f"{repo} is empty", hint=f"see {self.address}/{repo}")
         return files
 
-    def _entries(self, repo: str, path: str) -> Iterator[Any]:
-        """The entries of a list on several pages."""
-        for page in self._transport.json(repo, path):
+    def _entries(self, repo: str, path: str, most: int) -> Iterator[Any]:
+        """The entries of a list on several pages, each of which is asked for at most `most` times more."""
+        for page in self._transport.json(repo, path, most):
             yield from page if isinstance(page, list) else ()
 
-    def _commit(self, repo: str, revision: str | None) -> str:
+    def _commit(self, repo: str, revision: str | None, most: int) -> str:
         """The commit of `revision`. A branch or tag that names it is remembered: `download` stores it in the cache, for
         llama.cpp and for later, where until then it leads to what is there."""
         if revision and COMMIT.fullmatch(revision):
             return revision.lower()
-        refs = next(self._transport.json(repo, "refs"))
+        is_proposed = (revision or "").startswith("refs/pr/")  # by a pull request, which is listed on demand only
+        refs = next(self._transport.json(repo, "refs?include_prs=1" if is_proposed else "refs", most))
         branches = _named_commits(refs, "branches")
-        names = {**_named_commits(refs, "tags"), **branches}
+        proposed = _named_commits(refs, "pullRequests", "ref")
+        names = {**proposed, **_named_commits(refs, "tags"), **branches}
         name = revision or ("main" if "main" in branches else next(iter(branches), "main"))
         if commit := names.get(name):
             try:
@@ -131,7 +134,7 @@ class Hub:
                 raise fault from None
             self._refs.setdefault((repo, commit), set()).add(name)
             return commit
-        entries = self._entries(repo, "commits/main")
+        entries = self._entries(repo, "commits/main", most)
         commits = (str(entry.get("id")) for entry in entries if isinstance(entry, dict))
         if commit := commit_beginning_with(name, commits):
             return commit
@@ -247,13 +250,13 @@ class Hub:
         """Append the missing bytes to the part at `path`. Returns the hash of all, of the kind that names the blob."""
         total = file.size or 0
         progress = self.progress if total >= _WORTH_A_LINE else _silent
-        if cache_space.size_of(path) > total:
+        if (size := cache_space.size_of(path)) > total:
             path.unlink()
+        elif size:  # now, because its hash takes a minute for 40 GB
+            sizes = f"{file_size_text(size)} of {file_size_text(total)}"
+            self.note(f"{file.name}: going on at {sizes}, once these are checked")
         with path.open("ab+") as out:
             part = BlobPart(out, file, report=lambda done: progress(file.name, done, total))
-            if 0 < part.done < total:
-                sizes = f"{file_size_text(part.done)} of {file_size_text(total)}"
-                self.note(f"{file.name}: going on at {sizes}")
             progress(file.name, part.done, total)
             self._transport.read(file, part.done, total, part.take)
             out.flush()
@@ -279,16 +282,16 @@ def _hub_file(repo: str, commit: str, entry: Any) -> HubFile | None:
     return HubFile(repo, commit, path, size, oid) if is_inside(path) and is_oid(oid) else None
 
 
-def _named_commits(refs: Any, kind: str) -> dict[str, str]:
-    """Branches or tags, and their commits."""
+def _named_commits(refs: Any, kind: str, name: str = "name") -> dict[str, str]:
+    """Branches, tags or pull requests, by the key that has their `name`, and their commits."""
     found = refs.get(kind) if isinstance(refs, dict) else None
     pairs = [
-        (entry.get("name"), entry.get("targetCommit"))
+        (entry.get(name), entry.get("targetCommit"))
         for entry in (found if isinstance(found, list) else ())
         if isinstance(entry, dict)
     ]
     return {
-        name: commit
-        for name, commit in pairs
-        if isinstance(name, str) and is_inside(name) and isinstance(commit, str) and COMMIT.fullmatch(commit)
+        ref: commit
+        for ref, commit in pairs
+        if isinstance(ref, str) and is_inside(ref) and isinstance(commit, str) and COMMIT.fullmatch(commit)
     }

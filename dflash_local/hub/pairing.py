@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,26 +24,8 @@ from dflash_local.hub import conversions, registry, selection
 from dflash_local.hub.cache import HubFile
 from dflash_local.hub.client import Hub
 from dflash_local.hub.headers import checkpoint_headers, gguf_header
+from dflash_local.hub.model_source import Source, absent, drafter_sources, one_file
 from dflash_local.hub.selection import Name
-from dflash_local.words import first_names
-
-_MOST_LISTED = 12
-
-
-@dataclass(frozen=True)
-class Source:
-    """The source of a model: a local file, or files of a repository, of which the first is to be loaded. A checkpoint
-    is converted after its download."""
-
-    path: Path | None = None
-    files: tuple[HubFile, ...] = ()
-    is_checkpoint: bool = False
-
-    def __str__(self) -> str:
-        if self.path:
-            return str(self.path)
-        first = self.files[0]
-        return first.repo if self.is_checkpoint else f"{first.repo}/{first.path}"
 
 
 @dataclass
@@ -60,6 +42,7 @@ class Pairing:
     _listing: Sequence[HubFile] = ()
     _name: Name | None = None
     _header: Target | None = None
+    _whole: Target | None = None
     _told: set[str] = field(default_factory=set)
 
     def __enter__(self) -> Pairing:
@@ -80,9 +63,9 @@ class Pairing:
             raise HubError(
                 f"{name.repo} is a preset for llama-server's router, not a model", hint="name the model's repository"
             )
-        found = _one(self._listing, file) if file else selection.model(self._listing, name.tag)
+        found = one_file(self._listing, file) if file else selection.model(self._listing, name.tag)
         if found is None:
-            raise _absent("GGUF", name, self._listing, file)
+            raise absent("GGUF", name, self._listing, file)
         self.target = Source(files=tuple(selection.all_parts(self._listing, found)))
 
     def header(self) -> Target:
@@ -91,6 +74,13 @@ class Pairing:
             path = self.target.path or self._stack.enter_context(gguf_header(self.hub, self.target.files[0]))
             self._header = Target.read(path)
         return self._header
+
+    def whole_header(self) -> Target:
+        """`header()` of all parts, beside each other. Most tensors of a split target are in the others, which the shape
+        need not wait for. Raises its errors."""
+        if self._whole is None and len(self.target.files) > 1:
+            self._whole = Target.read(self._stack.enter_context(gguf_header(self.hub, *self.target.files)))
+        return self._whole or self.header()
 
     # -- its drafter
 
@@ -104,7 +94,7 @@ class Pairing:
             raise PairError(f"{name.repo} cannot be used: {why}", hint="see 'dflash-local pairs' for other drafters")
         listing = self.hub.files(name.repo, name.revision)
         failure: DFlashError | None = None
-        for source in _drafter_sources(name, listing, file):
+        for source in drafter_sources(name, listing, file):
             try:
                 self._check(source)
             except DFlashError as error:
@@ -112,7 +102,7 @@ class Pairing:
                 continue
             self.drafter = source
             return
-        raise failure or _absent("drafter", name, listing, file)
+        raise failure or absent("drafter", name, listing, file)
 
     def find_drafter(self, draft_kind: DraftKind = "auto") -> None:
         """Choose a drafter in the target's own repository, or one from the list, and after these next-token (MTP)
@@ -155,7 +145,7 @@ class Pairing:
     def _find_layers(self, name: Name) -> bool:
         """MTP layers: the target's own, or those of a file beside it."""
         header = self.header()
-        if not no_mtp(header.arch, header.n_next_token_layers):
+        if not no_mtp(header.arch, header.n_next_token_layers) and self.whole_header().has_next_token_tensors:
             self.hub.note("drafter: the model's own next-token (MTP) layers")
             return True
         file = selection.layers(self._listing, self.target.files[0].path, name.tag)
@@ -207,9 +197,8 @@ class Pairing:
 
     def _check_checkpoint(self, source: Source, target: Target) -> None:
         """Note its oddities. Raises DFlashError."""
-        early = [file for file in source.files if not file.name.endswith(".bin")]  # torch.save's index is at the end
-        with checkpoint_headers(self.hub, early) as folder:
-            if len(early) < len(source.files):
+        with checkpoint_headers(self.hub, source.early_files) as folder:
+            if len(source.early_files) < len(source.files):
                 check_config(folder, target.path)
                 return
             config = check_checkpoint(folder, target.path)
@@ -251,13 +240,14 @@ class Pairing:
     def missing(self) -> list[HubFile]:
         """The files that `fetch` and `fetch_projector` will download."""
         files = list(self.target.files)
-        if self.drafter and not self._converted():
+        if self.drafter and not self.converted():
             files += self.drafter.files
         if self.projector:
             files.append(self.projector)
         return [file for file in files if not self.hub.find(file)]
 
-    def _converted(self) -> Path | None:
+    def converted(self) -> Path | None:
+        """The kept conversion of the drafter's checkpoint."""
         if not self.drafter or not self.drafter.is_checkpoint:
             return None
         return conversions.kept(self.drafter.files[0], self.header(), self.outtype)
@@ -265,7 +255,7 @@ class Pairing:
     def fetch(self) -> tuple[Path, Path | None]:
         """Download what is missing, the small drafter first, and convert it if necessary. Returns the paths of target
         and drafter (None: there is none). Raises DFlashError."""
-        drafter = self._fetch_drafter()
+        drafter = self.fetch_drafter()
         # The branch leads to a commit once all of it is there, the projector too.
         return self.target.path or self.hub.download(self.target.files, keeps_refs=self.projector is None)[0], drafter
 
@@ -273,19 +263,23 @@ class Pairing:
         """Download the projector, unless it is cached. Returns its path (None: there is none). Raises DFlashError."""
         return self.hub.download([self.projector])[0] if self.projector else None
 
-    def _fetch_drafter(self) -> Path | None:
+    def fetch_drafter(self) -> Path | None:
+        """Download and convert the drafter, as `fetch`."""
         if self.drafter is None:
             return None
         if not self.drafter.is_checkpoint:
             return self.drafter.path or self._download_drafter(self.drafter)
         first = self.drafter.files[0]
-        if path := self._converted():
+        if path := self.converted():
             conversions.choose(path, first, self.header())
             return path
         folder = self._download_drafter(self.drafter).parent
         self.hub.note(f"converting {first.repo} for {self.header().path.name}")
-        outtype = self.outtype or conversions.latest_type(first, self.header()) or "f16"
-        return conversions.convert(folder, first, self.header(), outtype, self._pass_on, self.hub.progress)
+        return conversions.convert(folder, first, self.header(), self.type_of(first), self._pass_on, self.hub.progress)
+
+    def type_of(self, checkpoint: HubFile) -> str:
+        """The type of a conversion of the checkpoint that this file is part of."""
+        return self.outtype or conversions.latest_type(checkpoint, self.header()) or "f16"
 
     def _download_drafter(self, drafter: Source) -> Path:
         """Its first file. In the target's repository the branch leads to both, once the target is there."""
@@ -298,42 +292,6 @@ class Pairing:
         if text not in self._told:
             self._told.add(text)
             self.hub.note(text)
-
-
-def _one(listing: Sequence[HubFile], path: str) -> HubFile | None:
-    return next((file for file in listing if file.path == path), None)
-
-
-def _drafter_sources(name: Name, listing: Sequence[HubFile], file: str | None) -> Iterator[Source]:
-    """Sidecars, then a model file, as upstream. Beyond upstream: a checkpoint, and MTP layers come last of the
-    sidecars."""
-    if file:
-        if found := _one(listing, file):
-            yield Source(files=(found,))
-        return
-    seen = list(selection.drafters(listing, "", name.tag))
-    if layers := selection.layers(listing, "", name.tag):
-        seen.append(layers)
-    if not seen and (found := selection.model(listing, name.tag)):
-        seen = [found]
-    yield from (Source(files=tuple(selection.all_parts(listing, found))) for found in seen)
-    if not name.tag and selection.is_checkpoint(listing):
-        yield Source(files=tuple(selection.checkpoint(listing)), is_checkpoint=True)
-
-
-def _absent(what: str, name: Name, listing: Sequence[HubFile], file: str | None) -> HubError:
-    hint = _gguf_hint(listing)
-    if what == "GGUF" and not file and selection.is_checkpoint(listing):
-        hint = "it is a Hugging Face checkpoint: name a repository of GGUFs, or give a drafter's checkpoint to -hfd"
-    missing = f"file {file}" if file else what + (f" of type {name.tag}" if name.tag else "")
-    return HubError(f"{name.repo} holds no {missing}", hint=hint)
-
-
-def _gguf_hint(listing: Sequence[HubFile]) -> str:
-    found = [file.path for file in listing if file.path.endswith(".gguf")]
-    if not found:
-        return "name a repository of GGUF files"
-    return f"its GGUFs are {first_names(found, _MOST_LISTED)}"
 
 
 def _shape(header: Target) -> dict[str, object]:

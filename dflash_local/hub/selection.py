@@ -26,7 +26,8 @@ _DRAFTER_BITS = 8
 
 @dataclass(frozen=True)
 class Name:
-    """USER/NAME[@REVISION][:QUANT]. The revision (a branch, a tag or a commit) is ours; upstream takes the newest."""
+    """USER/NAME[@REVISION][:QUANT]. The revision (a branch, tag, pull request or commit) is ours: upstream takes the
+    newest."""
 
     repo: str
     revision: str | None = None

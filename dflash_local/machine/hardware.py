@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dflash_local.machine import windows_memory
+from dflash_local.machine import windows_cores, windows_memory
 
 GIB = 1 << 30
 _UNLIMITED = 1 << 60  # version 1 of control groups writes no limit as a number near 2^63
@@ -51,7 +51,7 @@ def this_machine() -> Machine:
     logical = os.cpu_count() or 1
     return Machine(
         cpu=processor(),
-        cores=_cpuinfo()[1] or _sysctl("hw.physicalcpu") or logical,
+        cores=_cpuinfo()[1] or _sysctl("hw.physicalcpu") or len(_windows_cores()) or _online_cores() or logical,
         logical_cores=logical,
         memory_total=memory.get("MemTotal", 0),
         memory_available=free_memory(),
@@ -148,7 +148,19 @@ def _physical(cores: set[int]) -> int:
 
 def _fast_cores() -> int:
     """Physical cores of the fast kind; 0 if all are of one kind, or nothing says so."""
-    return _sysctl("hw.perflevel0.physicalcpu") or _physical(_listed("/sys/devices/cpu_core/cpus"))
+    classes = _windows_cores()
+    fast = classes.count(max(classes)) if len(set(classes)) > 1 else 0
+    return _sysctl("hw.perflevel0.physicalcpu") or _physical(_listed("/sys/devices/cpu_core/cpus")) or fast
+
+
+def _online_cores() -> int:
+    """Physical cores by Linux's topology; of some processors /proc/cpuinfo names none. 0 elsewhere."""
+    return _physical(_listed("/sys/devices/system/cpu/online"))
+
+
+def _windows_cores() -> list[int]:
+    """The efficiency class of each physical core of Windows, where a higher one is faster; empty elsewhere."""
+    return windows_cores.efficiency_classes() if sys.platform == "win32" else []
 
 
 def _listed(path: str) -> set[int]:

@@ -61,15 +61,17 @@ class AnswerRecord:
         if isinstance(request.prompt_tokens, MediaPrompt):
             self._tell_of_media()
             return
-        prompt = list(request.prompt_tokens)
-        temperature = (request.sampling or SamplingParams()).temperature
-        text = Text.written(key_of(prompt), 0, prompt, temperature, completion, self._target)
-        self._writer.submit(self._write, text)
+        self._writer.submit(self._keep, request, completion)  # the engine's thread has an answer to deliver
 
     def _tell_of_media(self) -> None:
         if not self._told:
             log.warning("answers about images and audio are not recorded")
             self._told = True
+
+    def _keep(self, request: RequestOptions, completion: Completion) -> None:
+        prompt = list(request.prompt_tokens)
+        temperature = (request.sampling or SamplingParams()).temperature
+        self._write(Text.written(key_of(prompt), 0, prompt, temperature, completion, self._target))
 
     def _write(self, text: Text) -> None:
         if self._full:

@@ -86,11 +86,19 @@ json sampling_of(const common_chat_params & params, const common_chat_templates_
 
 // Input of dflash_chat_init().
 json parser_fields(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
+    json call_starts = json::array();
+    for (const common_grammar_trigger & t : params.grammar_triggers) {
+        if (t.type == COMMON_GRAMMAR_TRIGGER_TYPE_WORD) {
+            call_starts.push_back(t.value);
+        }
+    }
     return {
         { "format", int(params.format) },
         { "generation_prompt", params.generation_prompt },
         { "continues", inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE },
         { "json", !inputs.json_schema.empty() },
+        { "thinking_end_tags", params.thinking_end_tags },
+        { "call_starts", call_starts },
         { "arena", params.parser },
     };
 }

@@ -2,12 +2,11 @@
 
 #pragma once
 
-#include "base/json_fields.h"
-
-#include "common/chat.h"
+#include "api/format_parser.h"
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +18,10 @@ namespace dflash {
 // To keep the cost per piece constant in long answers, most of the already sent inside of a long field (content,
 // reasoning, arguments of a call) is left out of the parsed text. It is left out only if the resulting message lacks
 // exactly these bytes. It is restored if a later message contradicts what was sent, or if nothing is sent for long. The
-// last parse covers the whole text.
+// last parse covers the whole text. Where nothing can be left out, a parse waits until the text has grown by a part of
+// itself.
+//
+// A text that breaks its format still reaches the client: what no parser understands is content.
 class chat_parser {
   public:
     // A field of the message; the arguments of a call are identified by the call's index.
@@ -34,7 +36,10 @@ class chat_parser {
     std::string message() const;
 
   private:
+    static constexpr size_t INTERVAL = 2048;   // bytes of new text between two attempts to leave something out
+
     chat_parser(const json & object, const std::string & field);
+    explicit chat_parser(field_reader && in);
 
     struct call {
         std::string id, name, arguments;   // the name is empty until the call is announced
@@ -46,12 +51,10 @@ class chat_parser {
         size_t  text_at, at, length;
     };
 
-    void            read(const std::string & text);
     common_chat_msg parse(bool is_final);
-    common_chat_msg parse_open(const std::string & text) const;
-    common_chat_msg parse_alone(const std::string & text, bool & fits) const;
-    common_chat_msg parse_whole() const;
-    common_chat_msg salvage() const;
+    reading         read_shortened();
+    bool            may_wait() const;
+    void            forget_sent(broken_answer & broken);
 
     json          push_call(const common_chat_tool_call & now, size_t index, bool settled, bool is_final);
     std::string   push_content(const std::string & text, bool is_final);
@@ -62,15 +65,16 @@ class chat_parser {
     void          shorten(const common_chat_msg & msg);
     bool          leave_out(size_t begin, size_t end, const common_chat_msg & msg);
 
-    common_chat_parser_params params_;
-    bool                      json_ = false;   // the content is JSON
-    std::string               text_;
+    format_parser                format_;
+    std::string                  text_;
+    std::optional<broken_answer> broken_;   // without what was sent of the content
 
     std::string      short_;                  // text_ without the cuts
     std::vector<cut> cuts_;                   // at most one per field, in text order
     size_t           shorten_at_ = 2048;      // size of short_ for the next attempt
     int32_t          growing_    = CONTENT;   // the last field with new output
     size_t           n_answered_ = 0;         // size of text_ at that time
+    size_t           n_parsed_   = 0;         // size of short_ at the last parse
 
     std::string       content_, reasoning_;   // sent so far, including a given beginning of the answer
     size_t            content_given_, reasoning_given_;
@@ -78,9 +82,7 @@ class chat_parser {
 
     // For "deepseek-legacy", where thoughts are part of the content too: parses the same text without separating
     // thoughts, and gives the content.
-    std::unique_ptr<chat_parser> inline_;
-    // If the answer may be a call or JSON: parses the same text as the JSON.
-    std::unique_ptr<chat_parser> answer_;
+    std::unique_ptr<chat_parser> with_thoughts_;
 };
 
 }   // namespace dflash

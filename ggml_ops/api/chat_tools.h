@@ -13,8 +13,7 @@ namespace dflash {
 
 using chat_tools = std::vector<common_chat_tool>;
 
-// constrained: the same tools, as the grammar has them. A named function is a required call with a single tool to
-// choose from.
+// constrained: the tools that may be called, as the grammar has them.
 void read_tools(
     field_reader & in, common_chat_templates_inputs & inputs, chat_tools & constrained, ignored_fields & ignored);
 

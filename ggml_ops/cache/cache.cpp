@@ -68,6 +68,7 @@ void cache::find_quotations(int32_t id, int32_t anchor, int32_t length, continua
 void cache::end(int32_t id) {
     sequence & s = sequences_[id];
     s.running    = false;
+    s.prompt     = nullptr;
     s.leader     = {};
     s.t_used_us  = llama_time_us();
     s.n_asked    = std::min(s.n_asked, s.n_past());   // it may not have been read whole
@@ -123,14 +124,11 @@ void cache::keep_on_host(const sequence & s) {
         return;
     }
     try {
-        if (!host_.make_room(s.is_aside() ? s.aside.size() : target_memory().size(s.id))) {
+        if (!host_.make_room(copy_bytes(s))) {
             return;
         }
         conversation c = copy_of(s);
-        if (!c.state.empty()) {
-            host_.add(std::move(c));
-            ++moved_.saved;
-        }
+        moved_.saved += !c.state.empty() && host_.add(std::move(c));
     } catch (const std::bad_alloc &) {
         host_.shrink();
     }
@@ -146,6 +144,12 @@ conversation cache::copy_of(const sequence & s) const {
     c.state       = s.is_aside() ? s.aside : target_memory().read(s.id);
     drafts_.copy_to(c, s.id);
     return c;
+}
+
+// Bytes of that copy.
+size_t cache::copy_bytes(const sequence & s) const {
+    return s.tokens.size() * sizeof(int32_t) + (s.is_aside() ? s.aside.size() : target_memory().size(s.id)) +
+           bytes_of(s.checkpoints) + drafts_.copy_bytes(s.id);
 }
 
 // Lets the sequence hold the first n tokens of a conversation. Returns how many it does.

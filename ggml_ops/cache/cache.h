@@ -114,6 +114,7 @@ class cache {
 
     void         keep_on_host(const sequence & s);
     conversation copy_of(const sequence & s) const;
+    size_t       copy_bytes(const sequence & s) const;
     int32_t      restore(sequence & s, const conversation & c, int32_t n);
     std::string  refusal(const conversation & c, const media_layout & media) const;
 

@@ -18,13 +18,13 @@ drafter_list draft_memories::drafters() const {
 
 void draft_memories::keep_taps(int32_t id, int32_t row, int32_t n) {
     for (const auto & memory : all_) {
-        memory->taps().keep(id, row, n);
+        memory->keep_taps(id, row, n);
     }
 }
 
 void draft_memories::keep_taps(int32_t id, int32_t first_row, const std::vector<int32_t> & path) {
     for (const auto & memory : all_) {
-        memory->taps().keep(id, first_row, path);
+        memory->keep_taps(id, first_row, path);
     }
 }
 
@@ -76,15 +76,27 @@ void draft_memories::copy_to(conversation & c, int32_t id) const {
     }
 }
 
+size_t draft_memories::copy_bytes(int32_t id) const {
+    size_t n = 0;
+    for (const auto & memory : all_) {
+        n += memory->copy_bytes(id);
+    }
+    return n;
+}
+
 void draft_memories::restore(int32_t id, const conversation & c) {
     for (size_t i = 0; i < all_.size(); ++i) {
-        all_[i]->restore(id, c.drafts[i]);
+        if (c.drafts.size() == all_.size()) {
+            all_[i]->restore(id, c.drafts[i]);
+        } else {
+            all_[i]->begin_anew(id, (int32_t) c.tokens.size());
+        }
     }
 }
 
 std::string draft_memories::refusal(const conversation & c) const {
     if (c.drafts.size() != all_.size()) {
-        return all_.empty() ? "a drafter's context without a drafter" : "contexts of other drafters";
+        return "";
     }
     for (size_t i = 0; i < all_.size(); ++i) {
         if (std::string why = all_[i]->refusal(c.drafts[i], (int32_t) c.tokens.size()); !why.empty()) {

@@ -4,6 +4,7 @@
 
 #include "cache/draft_memory.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -39,9 +40,12 @@ class draft_memories {
     void set_aside(int32_t id);
     void bring_back(int32_t id);
     // To the host and back.
-    void copy_to(conversation & c, int32_t id) const;
+    void   copy_to(conversation & c, int32_t id) const;
+    size_t copy_bytes(int32_t id) const;   // of such a copy
+    // Of another number of drafters nothing comes back.
     void restore(int32_t id, const conversation & c);
-    // Why a conversation from outside is not one of these drafters', empty if it can be.
+    // Why what a conversation from outside has for these drafters is wrong, empty if it can be theirs, or is others'
+    // and so does not come back.
     std::string refusal(const conversation & c) const;
 
   private:

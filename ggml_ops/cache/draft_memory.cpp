@@ -73,6 +73,24 @@ void draft_memory::free_tap_cells() {
 
 // ---- with the target's memory ----
 
+// keep() adds the taps of n rows, perhaps in parts.
+template <class Keep> void draft_memory::try_to_keep(int32_t id, int32_t n, Keep && keep) {
+    const int32_t end = taps_.of(id).pos + taps_.of(id).rows + n;
+    try {
+        keep();
+    } catch (const std::bad_alloc &) {
+        begin_anew(id, end);
+    }
+}
+
+void draft_memory::keep_taps(int32_t id, int32_t row, int32_t n) {
+    try_to_keep(id, n, [&] { taps_.keep(id, row, n); });
+}
+
+void draft_memory::keep_taps(int32_t id, int32_t first_row, const std::vector<int32_t> & path) {
+    try_to_keep(id, (int32_t) path.size(), [&] { taps_.keep(id, first_row, path); });
+}
+
 void draft_memory::forget(int32_t id) {
     taps_.clear(id, 0);
     drafter_->context().rewind(id, 0);
@@ -111,8 +129,18 @@ draft_copy draft_memory::copy_of(int32_t id, int32_t n_tokens) const {
     return { drafter_->context().take(id, n_tokens), taps_.on_host(id) };
 }
 
+size_t draft_memory::copy_bytes(int32_t id) const {
+    const tap_rows & taps = taps_.of(id);
+    return drafter_->context().copy_bytes(id) + (size_t) taps.rows * drafter_->tap_size() * sizeof(float) +
+           taps.rope.size() * sizeof(rope_position);
+}
+
 // Where the tap store has no room for all taps, the drafter reads some at once.
 void draft_memory::restore(int32_t id, const draft_copy & copy) {
+    if (!drafter_->context().has_sizes(copy.context)) {
+        begin_anew(id, copy.taps.pos + copy.taps.rows);
+        return;
+    }
     try {
         drafter_->context().put(id, copy.context);
         taps_.restore(id, copy.taps, [&] { inject_all(); });
@@ -136,7 +164,9 @@ std::string draft_memory::refusal(const draft_copy & copy, int32_t n_tokens) con
     if (!std::all_of(taps.data.begin(), taps.data.end(), [](float x) { return std::isfinite(x); })) {
         return "taps that are no numbers";
     }
-    return drafter_->context().fits(copy.context) ? "" : "a drafter's context of another kind";
+    const draft_context & context = drafter_->context();
+    const bool            comes   = context.has_sizes(copy.context);
+    return !comes || context.fits(copy.context) ? "" : "a drafter's context of another kind";
 }
 
 }   // namespace dflash

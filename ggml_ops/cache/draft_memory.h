@@ -7,6 +7,7 @@
 #include "draft/drafter.h"
 #include "target/target.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -53,6 +54,11 @@ class draft_memory {
 
     // Where the host has no memory for a copy, the drafter begins anew at the text's end: drafts are an optimization.
 
+    // Keeps the taps of rows of the target's last pass (pending_taps::keep).
+    void keep_taps(int32_t id, int32_t row, int32_t n);
+    void keep_taps(int32_t id, int32_t first_row, const std::vector<int32_t> & path);
+    // Forgets what is held of a text with `end` tokens.
+    void begin_anew(int32_t id, int32_t end);
     void forget(int32_t id);
     void cut(int32_t id, int32_t n_past);
     // Lets `to` hold what `from` holds of the first n_past tokens.
@@ -61,12 +67,14 @@ class draft_memory {
     void bring_back(int32_t id);
     // To the host and back; n_tokens: of the text.
     draft_copy copy_of(int32_t id, int32_t n_tokens) const;
-    void       restore(int32_t id, const draft_copy & copy);
-    // Why a copy from outside is not one of this drafter's, empty if it can be.
+    size_t     copy_bytes(int32_t id) const;   // of such a copy
+    // A context of other types of K and V does not come back.
+    void restore(int32_t id, const draft_copy & copy);
+    // Why a copy from outside is not one of this drafter's, empty if it can be, or if its context does not come back.
     std::string refusal(const draft_copy & copy, int32_t n_tokens) const;
 
   private:
-    void begin_anew(int32_t id, int32_t end);
+    template <class Keep> void try_to_keep(int32_t id, int32_t n, Keep && keep);
 
     target &                         target_;
     std::unique_ptr<dflash::drafter> drafter_;

@@ -38,15 +38,18 @@ bool host_cache::make_room(size_t bytes) {
     return true;
 }
 
-void host_cache::add(conversation && c) {
+bool host_cache::add(conversation && c) {
+    const size_t bytes = c.bytes();
+    if (bytes > limit_) {
+        return false;
+    }
     for (auto it = entries_.begin(); it != entries_.end();) {
         it = gives(c, it->tokens) ? erase(it) : std::next(it);
     }
-    const size_t bytes = c.bytes();
-    if (make_room(bytes)) {
-        entries_.push_back(std::move(c));
-        bytes_ += bytes;
-    }
+    make_room(bytes);
+    entries_.push_back(std::move(c));
+    bytes_ += bytes;
+    return true;
 }
 
 host_cache::match host_cache::find(const std::vector<int32_t> & prompt) const {

@@ -35,8 +35,9 @@ class host_cache {
     bool holds(const std::vector<int32_t> & tokens) const;
     // Forgets the oldest until `bytes` more fit. False: they never do.
     bool make_room(size_t bytes);
-    // Keeps it as the newest, in place of entries whose tokens it covers. Makes room first; drops it if there is none.
-    void add(conversation && c);
+    // Keeps it as the newest, in place of entries whose tokens it covers, and makes room for it. False: it never fits;
+    // it is dropped, and nothing else is.
+    bool add(conversation && c);
 
     // The one whose part of the prompt's beginning is worth most, of equals the newest. Valid until the next add() or
     // take().

@@ -202,10 +202,10 @@ int32_t cache::share(const sequence & from, sequence & to, int32_t n) {
 }
 
 bool cache::share_memory(const sequence & from, const sequence & to) {
-    if (size().has_value() && target_memory().share(from.id, to.id)) {   // the same cells
-        return true;
-    }
     try {
+        if (size().has_value() && target_memory().share(from.id, to.id)) {   // the same cells
+            return true;
+        }
         return make_room(from.n_past(), to.id, from.id) && target_memory().write(to.id, target_memory().read(from.id));
     } catch (const std::bad_alloc &) {   // this one reads it itself
         return false;

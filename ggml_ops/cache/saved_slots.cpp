@@ -89,7 +89,7 @@ dflash_slot_file cache::load(int32_t id, const std::string & path) {
     const media_layout   media = adopt_media(file, media_);
     const conversation & c     = file.held;
     if (const std::string why = refusal(c, media); !why.empty()) {
-        throw status_error(DFLASH_ERROR_ARG, "the file is damaged: ", why);
+        throw status_error(DFLASH_ERROR_ARG, "the file ", why);
     }
     const int32_t n = (int32_t) c.tokens.size();
     if (!has_cells(n)) {
@@ -112,12 +112,12 @@ dflash_slot_file cache::load(int32_t id, const std::string & path) {
     return { n, file.bytes };
 }
 
-// Why a conversation from outside cannot be one of this engine's, empty if it can.
+// Why a conversation from outside cannot be one of this engine's, as what is to be said of its file; empty if it can.
 std::string cache::refusal(const conversation & c, const media_layout & media) const {
     const int32_t n_vocab = target_.n_vocab();
     for (const int32_t token : c.tokens) {
         if (!is_media(token) && (token < 0 || token >= n_vocab)) {
-            return "a token outside the vocabulary";
+            return "is damaged: a token outside the vocabulary";
         }
     }
     const memory & m = target_memory();
@@ -125,14 +125,15 @@ std::string cache::refusal(const conversation & c, const media_layout & media) c
         return why;
     }
     if (!m.needs_checkpoints() && !c.checkpoints.empty()) {
-        return "checkpoints that this model does not need";
+        return "is damaged: checkpoints that this model does not need";
     }
     for (const checkpoint & p : c.checkpoints) {
         if (std::string why = m.refusal(*p.state, media.positions(p.at), true); !why.empty()) {
             return why;
         }
     }
-    return drafts_.refusal(c);
+    const std::string why = drafts_.refusal(c);
+    return why.empty() ? "" : concat("is damaged: ", why);
 }
 
 }   // namespace dflash

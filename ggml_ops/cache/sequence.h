@@ -6,6 +6,7 @@
 #include "draft/lookup.h"
 #include "media/media_text.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -18,6 +19,8 @@ struct checkpoint {
     int32_t                          at = 0;
     std::shared_ptr<const raw_bytes> state;
 };
+
+size_t bytes_of(const std::vector<checkpoint> & checkpoints);
 
 // Of the n_common tokens that a sequence and a prompt begin with, how many need not be read again: all of them, if the
 // sequence can be cut back that far (`reach`: the fewest tokens that it can be cut back to), else those up to a

@@ -27,6 +27,10 @@ class draft_context {
     // the same drafter. If the sizes do not fit, put() throws std::runtime_error and changes nothing.
     virtual ring_copy take(int32_t slot, int32_t end) const     = 0;
     virtual void      put(int32_t slot, const ring_copy & copy) = 0;
+    // Bytes of a copy of all that the slot holds.
+    virtual size_t copy_bytes(int32_t slot) const = 0;
+    // Whether put() takes a copy of such sizes.
+    virtual bool has_sizes(const ring_copy & /*copy*/) const { return true; }
     // Puts a slot's positions below `end` into another one, without a copy where both can hold the same cells.
     virtual void share(int32_t from, int32_t to, int32_t end) { put(to, take(from, end)); }
     // The slot is set aside: leaves its cells to the others, if they share them, until it comes back.

@@ -21,7 +21,9 @@ class earlier_answers {
 
     // An answer's tokens, with those of its prompt that come before `first`; of the prompt, some of the last are kept,
     // so that the beginning of the answer is found, too.
+    // Throws std::bad_alloc; then forget() the owner.
     void add(int32_t owner, const std::vector<int32_t> & tokens, int32_t first);
+    void forget(int32_t owner) { of_owner_.erase(owner); }
     // Adds what followed places of the owner's answers that agree with the end of text + [next], at most `length`
     // tokens of each.
     void find(

@@ -145,6 +145,10 @@ void kv_ring::leave(int32_t slot, int32_t begin) {
     kv_history &  past   = past_[slot];
     const int32_t first  = next_segment(past, stored.begin);
     stored.begin         = begin;
+    if (history_limit_ < kv_history::STEP * bytes_per_position()) {   // not one
+        past.clear();
+        return;
+    }
     if (first >= begin) {
         return;
     }
@@ -212,6 +216,10 @@ ring_copy kv_ring::take(int32_t slot, int32_t end) const {
     copy.data  = read(slot, copy.begin, copy.end);
     copy.past  = past_[slot].before(copy.end);
     return copy;
+}
+
+size_t kv_ring::copy_bytes(int32_t slot) const {
+    return (ranges_[slot].end - ranges_[slot].begin) * bytes_per_position() + past_[slot].bytes();
 }
 
 bool kv_ring::has_sizes(const ring_copy & copy) const {

@@ -48,6 +48,8 @@ class kv_ring : public draft_context {
     ring_copy take(int32_t slot, int32_t end) const override;
     // A shorter ring takes the newest positions.
     void   put(int32_t slot, const ring_copy & copy) override;
+    size_t copy_bytes(int32_t slot) const override;
+    bool   has_sizes(const ring_copy & copy) const override;
     bool   fits(const ring_copy & copy) const override;
     size_t bytes_per_position() const;
 
@@ -80,7 +82,6 @@ class kv_ring : public draft_context {
     void leave(int32_t slot, int32_t begin);
     void bring_back(int32_t slot, int32_t begin, int32_t end);
     void bound_histories();
-    bool has_sizes(const ring_copy & copy) const;
     bool holds_numbers(const raw_bytes & rows, size_t n) const;
 
     struct range {

@@ -419,8 +419,7 @@ double controller::counted_ms(const pass_record & pass, double verify_ms, double
 }
 
 void controller::observe_verify(const std::vector<slot> & slots, const pass_record & pass) {
-    const bool   rebuilds   = pass.n_rows != last_rows_;
-    const double rebuild_ms = rebuilds ? costs_.rebuild_ms : 0.0;
+    const double rebuild_ms = pass.n_rows != last_rows_ ? costs_.rebuild_ms : 0.0;
     const double ms         = costs_.fixed ? costs_.verify.at(pass.n_rows) + rebuild_ms : pass.verify_ms;
     if (pass.trees_only) {
         double  n_cells = 0, n_tokens = 0;
@@ -433,11 +432,7 @@ void controller::observe_verify(const std::vector<slot> & slots, const pass_reco
                 ++n_slots;
             }
         }
-        if (!costs_.fixed) {
-            const double usual = costs_.verify.at(pass.n_rows, n_cells);
-            learn_rebuild(rebuilds, std::min(ms, 2 * usual) - usual);   // a page fault, another process
-        }
-        costs_.verify.observe(pass.n_rows, n_cells, ms - rebuild_ms);
+        learn_costs(pass, n_cells, ms, rebuild_ms);
         if (pass.draft_ms && !pass.choice.is_fixed) {
             switch_.observe(n_slots, n_tokens - n_slots, pass.expected_tokens - n_slots, counted_ms(pass, ms, n_cells),
                 plain_rate(n_slots, pass.choice.n_attended));
@@ -448,6 +443,19 @@ void controller::observe_verify(const std::vector<slot> & slots, const pass_reco
     }
     last_rows_   = pass.n_rows;
     was_drafted_ = pass.draft_ms.has_value();
+}
+
+// Of a pass without prompts that took `ms`. Several passes say little of what one with all their rows costs: they count
+// only while nothing is known.
+void controller::learn_costs(const pass_record & pass, double n_cells, double ms, double rebuild_ms) {
+    const double usual = costs_.verify.at(pass.n_rows, n_cells);
+    if (pass.is_split && usual > 0) {
+        return;
+    }
+    if (!costs_.fixed) {
+        learn_rebuild(pass.n_rows != last_rows_, std::min(ms, 2 * usual) - usual);   // a page fault, another process
+    }
+    costs_.verify.observe(pass.n_rows, n_cells, ms - rebuild_ms);
 }
 
 // excess_ms: of a pass over its width's time. What passes without a change of width have, too, is no change's: for a

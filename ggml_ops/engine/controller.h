@@ -34,6 +34,7 @@ struct pass_record {
     double                expected_tokens = 0;       // that its trees yield
     int32_t               n_rows          = 0;       // with padding
     bool                  trees_only      = false;   // no prompt rows are in it
+    bool                  is_split        = false;   // llama.cpp computes its trees in several passes
     double                verify_ms       = 0;
 };
 
@@ -72,6 +73,7 @@ class controller {
     std::vector<int32_t> tree_sizes(const std::vector<slot> & slots, int32_t room) const {
         return padding_.sizes(slots, room);
     }
+    bool splits(const std::vector<int32_t> & tree_sizes) const { return padding_.splits(tree_sizes); }
     // One length for the blocks of all slots. room: nodes that all trees together may have.
     step_choice choose_length(const std::vector<slot> & slots, int32_t room = INT32_MAX);
     // How far back the next block of a drafter looks for a slot, of the n_ctx positions that it may hold.
@@ -133,6 +135,7 @@ class controller {
     int32_t padded_length(int32_t length, int32_t drafter);
     bool quotes_suffice(const drafting_slots & drafting, const length_choice & best, const step_choice & choice) const;
     void learn_values(slot & s) const;
+    void learn_costs(const pass_record & pass, double n_cells, double ms, double rebuild_ms);
     void learn_rebuild(bool rebuilds, double excess_ms);
     double cut_automatic(
         const std::vector<slot *> & automatic, int32_t n_others, int32_t n_fixed, const pass_record & next) const;

@@ -8,6 +8,8 @@
 
 #include "common/chat.h"
 
+#include <new>
+
 namespace dflash {
 
 void engine_totals::add(const transfer_counts & before, const transfer_counts & after) {
@@ -150,9 +152,13 @@ void engine::remember(const slot & s) {
     if (given_.lookup_answers == 0 || !s.request.lookup || s.stats.n_generated == 0) {
         return;
     }
-    std::vector<int32_t> tokens = cache_.at(s.id).tokens;
-    tokens.push_back(s.drafts.anchor);
-    answers_.add(s.request.lookup_owner, tokens, (int32_t) s.request.prompt.size());
+    try {
+        std::vector<int32_t> tokens = cache_.at(s.id).tokens;
+        tokens.push_back(s.drafts.anchor);
+        answers_.add(s.request.lookup_owner, tokens, (int32_t) s.request.prompt.size());
+    } catch (const std::bad_alloc &) {   // quotations are an optimization
+        answers_.forget(s.request.lookup_owner);
+    }
 }
 
 void engine::finish(slot & s, int32_t state) {

@@ -108,6 +108,7 @@ std::string info_json(const engine & e) {
     add_limits(j, e);
     add_special_tokens(j, target.vocab());
     j["no_tree"]            = memory.no_tree();
+    j["no_draft"]           = target.no_draft();
     j["kv_unified"]         = e.params().kv_unified;
     j["not_bit_exact"]      = access_row_variance(target.context());
     j["media"]              = media_json(e.encoder());

@@ -177,7 +177,9 @@ void engine::plan(int32_t room) {
     batch & rows = target_.rows();
     rows.clear();
     controller::cut_trees(slots_, room);
-    add_trees(controller_.tree_sizes(slots_, room));
+    const std::vector<int32_t> sizes = controller_.tree_sizes(slots_, room);
+    pass_.is_split                   = controller_.splits(sizes);
+    add_trees(sizes);
     const int32_t n_tree_rows = rows.n_rows();
     add_prompts();
     pass_.trees_only = rows.n_rows() == n_tree_rows;

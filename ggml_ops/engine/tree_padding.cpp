@@ -20,6 +20,13 @@ std::vector<int32_t> tree_padding::sizes(const std::vector<slot> & slots, int32_
     return sizes;
 }
 
+bool tree_padding::splits(const std::vector<int32_t> & sizes) const {
+    const auto is_tree = [](int32_t n) { return n > 0; };
+    const auto first   = std::find_if(sizes.begin(), sizes.end(), is_tree);
+    return limits_.splits_trees &&
+           std::any_of(first, sizes.end(), [&](int32_t n) { return is_tree(n) && n != *first; });
+}
+
 // Delta-net layers take trees of one size in a pass. Where one pass is cheaper than one for each size, smaller trees
 // are padded.
 void tree_padding::pad_to_equal(const std::vector<slot> & slots, int32_t room, std::vector<int32_t> & sizes) const {

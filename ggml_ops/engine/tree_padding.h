@@ -19,6 +19,8 @@ class tree_padding {
 
     // Rows of each slot's tree in this pass, padding counted; 0: it has none. room: most rows of all together.
     std::vector<int32_t> sizes(const std::vector<slot> & slots, int32_t room) const;
+    // Whether llama.cpp computes trees of these sizes in several passes.
+    bool splits(const std::vector<int32_t> & sizes) const;
     // The width of passes without prompts, where they are padded.
     steady_size & width() { return width_; }
 

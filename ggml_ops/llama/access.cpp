@@ -47,6 +47,19 @@ bool access_on_devices(const llama_model * model) {
 
 ggml_backend_dev_t access_output_device(const llama_model * model) { return model->dev_output(); }
 
+bool access_attends_on_devices(const llama_context * ctx) {
+    const auto & nodes = ctx->get_gf_res_reserve()->get_fused_nodes();
+    return std::all_of(nodes.begin(), nodes.end(), [&](const llm_graph_fused_node & node) {
+        ggml_backend_dev_t device = ctx->get_model().dev_layer(node.il);
+        if (node.op != LLM_FUSED_OP_FLASH_ATTN || is_cpu(device)) {
+            return true;
+        }
+        const bool is_split =
+            ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_META;   // has no other attention
+        return is_split || ggml_backend_dev_supports_op(device, node.tensor);
+    });
+}
+
 bool access_has_tapes(const llama_model * model) { return tape_store(*model).possible(); }
 
 size_t access_snapshot_bytes(const llama_model * model) {

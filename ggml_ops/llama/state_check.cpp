@@ -16,6 +16,11 @@ namespace dflash {
 
 namespace {
 
+// The state is sound, but that of a context with other options.
+struct other_options : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
 // Walks over a state's parts in the order in which llama.cpp writes them. Every function throws std::runtime_error.
 class state_walk {
   public:
@@ -30,7 +35,10 @@ class state_walk {
     // window: it is enough if the positions that the next token sees are there.
     void cache(const llama_kv_cache & kv, bool window) {
         const uint32_t n_streams = take<uint32_t>();
-        require(n_streams == kv.get_n_stream(), "another number of streams");
+        if (n_streams != kv.get_n_stream()) {
+            throw other_options("was saved with another number of caches: start with the same --kv-unified and, "
+                                "without it, the same -np");
+        }
         bool found = false;
         for (uint32_t s = 0; s < n_streams; ++s) {
             const uint32_t n_cells = take<uint32_t>();
@@ -195,7 +203,7 @@ std::string access_uncheckable(const llama_context * ctx) {
 std::string access_check_state(
     const llama_context * ctx, const uint8_t * data, size_t size, const token_positions & tokens, bool partial) {
     if (std::string why = access_uncheckable(ctx); !why.empty()) {
-        return why;
+        return "cannot be checked: " + why;
     }
     const memory_parts parts(llama_get_memory(ctx));
     try {
@@ -211,8 +219,10 @@ std::string access_check_state(
             walk.states(*parts.states);
         }
         walk.end();
-    } catch (const std::exception & e) {
+    } catch (const other_options & e) {
         return e.what();
+    } catch (const std::exception & e) {
+        return std::string("is damaged: ") + e.what();
     }
     return {};
 }

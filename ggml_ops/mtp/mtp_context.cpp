@@ -51,7 +51,8 @@ void mtp_context::leave(int32_t slot) {
     ring_copy rows;
     try {
         rows = take(slot, slots_[slot].end);
-    } catch (const std::bad_alloc &) {   // it goes on without them
+    } catch (const std::bad_alloc &) {
+        rows = {};   // it goes on without them
     }
     restart(slot, slots_[slot].end);
     slots_[slot].aside = std::move(rows);
@@ -75,7 +76,6 @@ void mtp_context::cut_rows(int32_t slot, int32_t pos) {
     }
 }
 
-// Rows that do not begin with the text are not worth a copy: the other context then goes on without them.
 ring_copy mtp_context::take(int32_t slot, int32_t end) const {
     const slot_state & s = slots_[slot];
     if (!s.aside.data.empty() && end >= s.end) {
@@ -83,7 +83,7 @@ ring_copy mtp_context::take(int32_t slot, int32_t end) const {
     }
     ring_copy copy;
     copy.begin = copy.end = std::min(end, s.end);
-    if (copy.end == 0 || s.begin > 0) {
+    if (copy.end == 0 || !has_copy(slot)) {
         return copy;
     }
     const raw_bytes            rows = shares_ ? raw_bytes() : memory_.read(slot);
@@ -94,6 +94,13 @@ ring_copy mtp_context::take(int32_t slot, int32_t end) const {
     std::memcpy(copy.data.data(), tap.data(), tap_bytes());
     std::copy(rows.begin(), rows.end(), copy.data.begin() + (ptrdiff_t) tap_bytes());
     return copy;
+}
+
+size_t mtp_context::copy_bytes(int32_t slot) const {
+    if (!slots_[slot].aside.data.empty()) {
+        return slots_[slot].aside.bytes();
+    }
+    return has_copy(slot) ? tap_bytes() + (shares_ ? 0 : memory_.size(slot)) : 0;
 }
 
 void mtp_context::put(int32_t slot, const ring_copy & copy) {

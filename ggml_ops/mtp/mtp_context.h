@@ -29,6 +29,7 @@ class mtp_context : public draft_context {
     void                                         restart(int32_t slot, int32_t pos) override;
     ring_copy                                    take(int32_t slot, int32_t end) const override;
     void                                         put(int32_t slot, const ring_copy & copy) override;
+    size_t                                       copy_bytes(int32_t slot) const override;
     void                                         share(int32_t from, int32_t to, int32_t end) override;
     void                                         leave(int32_t slot) override;
     void                                         come_back(int32_t slot) override;
@@ -51,6 +52,8 @@ class mtp_context : public draft_context {
     };
 
     size_t tap_bytes() const { return row_size_ * sizeof(float); }
+    // Rows that do not begin with the text are not worth a copy: the other context then goes on without them.
+    bool has_copy(int32_t slot) const { return slots_[slot].end > 0 && slots_[slot].begin == 0; }
 
     llama_context_ptr       ctx_;
     dflash::memory          memory_;

@@ -154,6 +154,7 @@ void mtp_drafter::start(const draft_job & job, draft & drafted) {
     if (job.pos != context_.end(job.slot)) {
         context_.rewind(job.slot, job.pos);
     }
+    fail_if(job.n_inject > 0 && !job.tokens, "MTP layers read taps with their tokens, and there are none");
     const auto before = [&](int32_t i) {
         return i > 0 ? job.taps + (size_t) (i - 1) * n_embd_ : context_.newest(job.slot);
     };

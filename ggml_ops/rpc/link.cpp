@@ -1,6 +1,6 @@
 #include "rpc/link.h"
 
-#include "rpc/own_ops.h"
+#include "gdn/gdn_tree.h"
 #include "rpc/socket_limits.h"
 
 #include "ggml-impl.h"
@@ -64,7 +64,7 @@ bool rpc_link::meets(bool answered, const rpc_greeting & theirs) {
     }
     const bool own = theirs.own_ops & OWN_BUILD;
     const bool same =
-        own ? theirs.patch == RPC_PROTO_PATCH_VERSION && (theirs.own_ops & ~HAS_KERNELS) == (OWN_BUILD | OWN_OPS)
+        own ? theirs.patch == RPC_PROTO_PATCH_VERSION && (theirs.own_ops & ~ABILITIES) == (OWN_BUILD | OWN_OPS)
             : theirs.patch == 0;
     const bool fits = same && theirs.major == RPC_PROTO_MAJOR_VERSION && theirs.minor == RPC_PROTO_MINOR_VERSION;
     if (!fits) {
@@ -73,8 +73,27 @@ bool rpc_link::meets(bool answered, const rpc_greeting & theirs) {
                    ": run the same version on both machines";
         return false;
     }
-    own_ops_ = own && (theirs.own_ops & HAS_KERNELS);
+    abilities_ = own ? theirs.own_ops & ABILITIES : REDUCES;
     return true;
+}
+
+static bool is_ours(const ggml_tensor * op) { return op->op == GGML_OP_GDN_TREE || op->op == GGML_OP_GDN_COMMIT; }
+
+bool rpc_link::asks(const ggml_tensor * op) {
+    switch (op->op) {
+        case GGML_OP_ARGMAX:
+        case GGML_OP_TOP_K: return true;
+        case GGML_OP_UNARY: return ggml_get_unary_op(op) == GGML_UNARY_OP_FLOOR;
+        case GGML_OP_GET_ROWS: return ggml_is_quantized(op->src[0]->type);
+        default: return is_ours(op);
+    }
+}
+
+bool rpc_link::has_op(const ggml_tensor * op) const {
+    if (is_ours(op)) {
+        return (abilities_ & HAS_KERNELS) && ggml_gdn_supported(op);
+    }
+    return !asks(op) || (abilities_ & REDUCES);
 }
 
 void rpc_link::pass(const rpc_message & message) {

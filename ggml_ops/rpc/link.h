@@ -9,6 +9,7 @@
 #pragma once
 
 #include "rpc/failures.h"
+#include "rpc/own_ops.h"
 #include "transport.h"
 
 #include <atomic>
@@ -51,7 +52,12 @@ class rpc_link {
     void pass(const rpc_message & message);
 
     bool is_lost() const { return lost_; }
-    bool has_own_ops() const { return own_ops_; }
+    // Whether it depends on the server if an op can be computed there: of the others it has all.
+    static bool asks(const ggml_tensor * op);
+    bool        has_op(const ggml_tensor * op) const;
+    // To be held from the choice of a graph's message until that is passed: "the same again" is what was passed last,
+    // by whichever engine.
+    std::mutex & graph_order() { return graph_order_; }
 
   private:
     bool send(const rpc_message & message);
@@ -64,8 +70,9 @@ class rpc_link {
     socket_ptr        socket_;
     intptr_t          handle_ = -1;   // the socket's, while it may be hung up
     std::atomic<bool> lost_{ false };
-    bool              own_ops_ = false;
-    std::string       refusal_;   // what is wrong with the server's greeting
+    uint8_t           abilities_ = REDUCES;   // stock servers do not tell
+    std::string       refusal_;               // what is wrong with the server's greeting
+    std::mutex        graph_order_;
 
     std::thread             receiver_;
     std::mutex              mutex_;   // guards the next three

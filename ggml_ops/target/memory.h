@@ -58,7 +58,7 @@ class memory {
     size_t    size(int32_t seq) const;   // bytes of read()
     // False: the sequence has lost its state.
     bool write(int32_t seq, const raw_bytes & bytes, bool partial = false);
-    // Why bytes from outside are not a state of these tokens, empty if they are (llama/state_check.h).
+    // What is wrong with bytes from outside as a state of these tokens, empty if they are one (llama/state_check.h).
     std::string refusal(const raw_bytes & bytes, const token_positions & tokens, bool partial) const;
     // Why bytes of this memory cannot be checked, empty if they can.
     std::string uncheckable() const;

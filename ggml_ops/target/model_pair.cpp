@@ -160,7 +160,7 @@ void model_pair::place(const dflash_engine_params & params, const std::vector<gg
                                                                : rpc_.devices();
     known.erase(std::remove(known.begin(), known.end(), nullptr), known.end());
     target_place_  = placement::of_target(params, known);
-    drafter_place_ = placement::of_drafter(params, known);
+    drafter_place_ = placement::of_drafter(params, drafter_choice(known, stand_ins));
     if (!stand_ins.empty()) {
         known.push_back(nullptr);
         target_place_.prefer(known);
@@ -169,9 +169,19 @@ void model_pair::place(const dflash_engine_params & params, const std::vector<gg
     }
     target_place_.prefer(rpc_.devices());
     drafter_place_.prefer(rpc_servers().devices());   // not on servers of another engine
-    if (!rpc_.none()) {                               // a drafter pass over the network would cost more than it saves
-        drafter_place_.stay_on(rpc_servers().devices());
+}
+
+// Beside RPC servers the drafter is on this machine: its passes over the network would cost more than they save.
+drafter_devices model_pair::drafter_choice(
+    const std::vector<ggml_backend_dev_t> & known, const std::vector<ggml_backend_dev_t> & stand_ins) const {
+    drafter_devices choice = { known, stand_ins.empty() ? local_devices() : known, target_place_.devices_of(known) };
+    if (!rpc_.none()) {
+        choice.beside.erase(std::remove_if(choice.beside.begin(), choice.beside.end(), is_rpc), choice.beside.end());
+        if (choice.beside.empty() && !choice.own.empty()) {
+            choice.beside.push_back(choice.own.front());
+        }
     }
+    return choice;
 }
 
 void model_pair::load(const dflash_engine_params & p, const load_options & options) {
@@ -198,7 +208,7 @@ void model_pair::load(const dflash_engine_params & p, const load_options & optio
 }
 
 void model_pair::load_drafter(const dflash_engine_params & p, const load_options & options) {
-    drafter_place_.settle(target_place_, target());
+    drafter_place_.settle(target());
     file_.reset(load_model({ p.drafter, "drafter", is_mtp_file_ }, drafter_place_, p, { options, 0.8f, 0.2f }));
     file_lock_       = lock_packed(file_.get(), p);
     drafter_weights_ = access_weights(file_.get());

@@ -64,7 +64,9 @@ class model_pair {
     double spare_memory() const;
 
   private:
-    void        place(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & stand_ins);
+    void            place(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & stand_ins);
+    drafter_devices drafter_choice(
+        const std::vector<ggml_backend_dev_t> & known, const std::vector<ggml_backend_dev_t> & stand_ins) const;
     void        load(const dflash_engine_params & params, const load_options & options);
     void        load_drafter(const dflash_engine_params & params, const load_options & options);
     void        find_heads(const gguf_file & target);

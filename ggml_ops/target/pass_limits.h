@@ -24,6 +24,7 @@ struct pass_limits {
     int32_t n_nodes       = DFLASH_MAX_NODES;       // nodes of one tree
     int32_t max_length    = 0;                      // of drafts, with the anchor; 0: there is no drafter
     bool    equal_trees   = false;                  // trees of unlike sizes are passes of their own (delta-net layers)
+    bool    splits_trees  = false;                  // trees of unlike sizes are several passes of llama.cpp
 };
 
 }   // namespace dflash

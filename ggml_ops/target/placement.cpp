@@ -16,6 +16,10 @@ namespace dflash {
 
 namespace {
 
+bool contains(const std::vector<ggml_backend_dev_t> & devices, ggml_backend_dev_t device) {
+    return std::find(devices.begin(), devices.end(), device) != devices.end();
+}
+
 std::string names_of(const std::vector<ggml_backend_dev_t> & devices) {
     std::vector<std::string> names(devices.size());
     std::transform(devices.begin(), devices.end(), names.begin(), ggml_backend_dev_name);
@@ -52,8 +56,7 @@ std::vector<ggml_backend_dev_t> find_devices(
     std::vector<ggml_backend_dev_t> devices;
     for (const std::string & name : text == "none" ? std::vector<std::string>() : parts_of(text, ",")) {
         ggml_backend_dev_t device = find_device(name, field, known);
-        refuse_if(
-            std::find(devices.begin(), devices.end(), device) != devices.end(), field, " names '", name, "' twice");
+        refuse_if(contains(devices, device), field, " names '", name, "' twice");
         devices.push_back(device);
     }
     devices.push_back(nullptr);
@@ -94,7 +97,7 @@ llama_split_mode parse_split_mode(const char * name) {
 // A pass uses the model's devices and the CPU: llama.cpp aborts if a tensor is elsewhere.
 void check_reach(ggml_backend_buffer_type_t type, const char * field, const std::vector<ggml_backend_dev_t> & devices) {
     ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
-    if (is_cpu(device) || std::find(devices.begin(), devices.end(), device) != devices.end()) {
+    if (is_cpu(device) || contains(devices, device)) {
         return;
     }
     const char * its_devices = std::string(field) == "override_tensor" ? "device" : "device_draft";
@@ -155,6 +158,7 @@ placement placement::of_target(const dflash_engine_params & params, const std::v
         placed.main_gpu_ = 0;
     }
     placed.read_overrides(params.override_tensor, "override_tensor", known);
+    placed.check_overrides("override_tensor", placed.devices_of(known));
     placed.keep_experts_on_cpu(params);
     return placed;
 }
@@ -180,31 +184,31 @@ void placement::check_split(const std::vector<ggml_backend_dev_t> & known) const
     }
 }
 
-placement placement::of_drafter(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & known) {
+placement placement::of_drafter(const dflash_engine_params & params, const drafter_devices & devices) {
     placement placed;
     placed.n_gpu_layers_ = params.n_gpu_layers_draft;
+    placed.beside_       = devices.beside;
     if (is_set(params.device_draft)) {
-        placed.devices_ = find_devices(params.device_draft, "device_draft", known);
+        placed.devices_ = find_devices(params.device_draft, "device_draft", devices.known);
     }
     // a target on the CPU keeps a drafter off the device only if nobody has asked for one there
     placed.follows_ = placed.devices_.empty() && (params.n_gpu_layers != 0 || params.n_gpu_layers_draft < 0);
-    placed.read_overrides(params.override_tensor_draft, "override_tensor_draft", known);
+    placed.read_overrides(params.override_tensor_draft, "override_tensor_draft", devices.known);
+    placed.check_overrides("override_tensor_draft", placed.follows_ ? devices.beside : placed.devices_of(devices.own));
     return placed;
 }
 
-void placement::settle(const placement & placed, const llama_model * target) {
-    if (!follows_) {
-        return;
+ggml_backend_dev_t drafter_device(ggml_backend_dev_t output, const std::vector<ggml_backend_dev_t> & beside) {
+    if (is_rpc(output) && !contains(beside, output)) {
+        return beside.empty() ? nullptr : beside.front();
     }
-    ggml_backend_dev_t device = access_output_device(target);
-    if (ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_META) {   // one for all devices of a tensor split
-        device = placed.devices_[placed.devices_.size() - 2];
-    }
-    devices_ = { is_cpu(device) ? nullptr : device, nullptr };
-    for (const llama_model_tensor_buft_override & override : overrides_) {
-        if (override.buft) {
-            check_reach(override.buft, "override_tensor_draft", devices_);
-        }
+    return is_cpu(output) ? nullptr : output;
+}
+
+void placement::settle(const llama_model * target) {
+    if (follows_) {
+        devices_ = { drafter_device(access_output_device(target), beside_), nullptr };
+        check_overrides("override_tensor_draft", devices_);
     }
 }
 
@@ -214,19 +218,21 @@ void placement::prefer(const std::vector<ggml_backend_dev_t> & devices) {
     }
 }
 
-void placement::stay_on(const std::vector<ggml_backend_dev_t> & devices) {
-    if (follows_) {
-        devices_ = devices;
-        follows_ = false;
+std::vector<ggml_backend_dev_t> placement::devices_of(const std::vector<ggml_backend_dev_t> & known) const {
+    std::vector<ggml_backend_dev_t> devices = devices_.empty() ? known : devices_;
+    devices.erase(std::remove(devices.begin(), devices.end(), nullptr), devices.end());
+    if (split_mode_ != LLAMA_SPLIT_MODE_NONE || devices.empty()) {
+        return devices;
     }
+    return main_gpu_ < 0 ? std::vector<ggml_backend_dev_t>() : std::vector<ggml_backend_dev_t>{ devices[main_gpu_] };
 }
 
-// The devices of the model where none are named. With main_gpu below 0 it is on the CPU.
-std::vector<ggml_backend_dev_t> placement::chosen_of(const std::vector<ggml_backend_dev_t> & known) const {
-    if (split_mode_ != LLAMA_SPLIT_MODE_NONE || known.empty()) {
-        return known;
+void placement::check_overrides(const char * field, const std::vector<ggml_backend_dev_t> & devices) const {
+    for (const llama_model_tensor_buft_override & override : overrides_) {
+        if (override.buft) {
+            check_reach(override.buft, field, devices);
+        }
     }
-    return main_gpu_ < 0 ? std::vector<ggml_backend_dev_t>() : std::vector<ggml_backend_dev_t>{ known[main_gpu_] };
 }
 
 void placement::read_overrides(const char * text, const char * field, const std::vector<ggml_backend_dev_t> & known) {
@@ -244,9 +250,6 @@ void placement::read_overrides(const char * text, const char * field, const std:
                 "', must be PATTERN=BUFFER with one of the buffers ", joined(names, ", "));
         }
         check_pattern(part.substr(0, equals), field);
-        if (!follows_) {   // else settle() does
-            check_reach(type->second, field, devices_.empty() ? chosen_of(known) : devices_);
-        }
         add_override(part.substr(0, equals), type->second);
     }
 }

@@ -19,6 +19,11 @@ namespace {
 constexpr int32_t TAPE_ROWS = 32;   // nodes of a recurrent target's tree; each takes 1/40 of a state
 constexpr int32_t MIN_ROWS  = 64;   // of a pass: room for the largest tree
 
+// Why a recurrent target that could roll its state back does not.
+constexpr const char * NO_SOURCE =
+    "lookup is off and there is no drafter, so no memory was taken to roll its recurrent state back: "
+    "leave --lookup on";
+
 }   // namespace
 
 // ---- load ----
@@ -101,6 +106,25 @@ int32_t target::wanted_snapshots() const {
     return std::min(limits_.n_quote_max, (int32_t) std::min(QUOTE_MAX, n_fit));
 }
 
+// llama.cpp resolves `auto` after the cache's layout is fixed, which can leave V transposed for nothing: decide here.
+void target::create_with_attention(llama_context_params & cp) {
+    const bool chooses = params_.flash_attn < 0 && !ggml_is_quantized(cp.type_v);   // which needs flash attention
+    const auto create  = [&](bool flash_attn) {
+        ctx_.reset();   // frees its memory before another one takes as much
+        cp.flash_attn_type = flash_attn ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+        ctx_.reset(llama_init_from_model(models_.target(), cp));
+        params_.flash_attn = flash_attn;
+    };
+    create(params_.flash_attn != 0);
+    const bool lacks_kernel = ctx_ && cp.offload_kqv && !access_attends_on_devices(ctx_.get());
+    if (chooses && (!ctx_ || lacks_kernel)) {
+        create(false);
+    }
+    if (!ctx_ && lacks_kernel && chooses) {   // its scores take more memory than there is: rather slow than not at all
+        create(true);
+    }
+}
+
 void target::create_context() {
     const bool           recurrent = models_.recurrent();
     const bool           tapes     = recurrent && access_has_tapes(models_.target());
@@ -109,18 +133,7 @@ void target::create_context() {
     cp.n_rs_seq                    = recurrent && !tapes ? (uint32_t) wanted_snapshots() : 0;
     cp.abort_callback              = [](void * t) { return ((target *) t)->interrupted_.load(); };
     cp.abort_callback_data         = this;
-    // llama.cpp resolves `auto` after the cache's layout is fixed, which can leave V transposed for nothing: decide
-    // here.
-    const int32_t wanted = params_.flash_attn;
-    const auto    create = [&](bool flash_attn) {
-        cp.flash_attn_type = flash_attn ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
-        ctx_.reset(llama_init_from_model(models_.target(), cp));
-        params_.flash_attn = flash_attn;
-    };
-    create(wanted != 0);
-    if (!ctx_ && wanted < 0 && !ggml_is_quantized(cp.type_v)) {
-        create(false);
-    }
+    create_with_attention(cp);
     if (!ctx_) {
         throw status_error(DFLASH_ERROR_MEMORY, "no context for ", cp.n_ctx,
             " tokens could be created: ", logged_error(), " (lower -c or -np, or use -ctk/-ctv q8_0)");
@@ -146,17 +159,23 @@ void target::create_logit_store() {
 
 // What the memory can roll back: trees, chains, or nothing.
 void target::set_tree_support() {
-    const bool tapes = memory_->tapes();
+    const bool tapes     = memory_->tapes();
+    limits_.splits_trees = memory_->recurrent() || !params_.kv_unified;
     if (tapes && (models_.drafts() || params_.lookup)) {
         memory_->need_tapes(params_.budget > 1 ? params_.budget : TAPE_ROWS);
     }
     if (tapes) {
         limits_.equal_trees = true;
         limits_.n_nodes     = memory_->tape_rows();
+        if (limits_.n_nodes == 0) {
+            no_draft_ = NO_SOURCE;
+        }
     } else if (memory_->recurrent()) {
         limits_.n_quote_max = (int32_t) llama_n_rs_seq(ctx_.get());   // as far as the state goes back
         if (limits_.n_quote_max == 0 || limits_.n_quote_max < limits_.n_draft_max) {
-            no_draft_ = "the architecture " + access_arch(model()) + " cannot roll its recurrent state back";
+            const bool able = !models_.drafts() && !params_.lookup && access_snapshot_bytes(models_.target()) > 0;
+            no_draft_ =
+                able ? NO_SOURCE : "the architecture " + access_arch(model()) + " cannot roll its recurrent state back";
         }
     }
 }

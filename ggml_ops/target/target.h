@@ -92,6 +92,7 @@ class target {
     void    set_limits();
     int32_t wanted_snapshots() const;
     void    create_context();
+    void    create_with_attention(llama_context_params & cp);
     void    create_logit_store();
     void    set_tree_support();
 

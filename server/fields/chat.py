@@ -20,7 +20,7 @@ class ConversationFields(Fields):
     messages: Annotated[Any, Documented("Messages")] = Field(description="the conversation so far")
     tools: Annotated[Any, Documented("Tools")] = Field(None, description="functions that the model may call")
     tool_choice: Annotated[Any, Documented("AnyToolChoice")] = Field(
-        None, description="whether it must call one, and which"
+        None, description="auto, none, required, one function, or allowed_tools"
     )
     parallel_tool_calls: SkipValidation[bool | None] = Field(None, description="several calls in one answer")
     response_format: Annotated[Any, Documented("AnyResponseFormat")] = Field(None, description="text or JSON")

@@ -84,6 +84,20 @@ class ToolChoice(Document):
     function: dict[Literal["name"], str]
 
 
+class AllowedTools(Document):
+    """The functions that may be called: the model is shown the others, too."""
+
+    mode: Literal["auto", "required"] = Field("auto", description="whether it must call one")
+    tools: list[ToolChoice]
+
+
+class AllowedToolsChoice(Document):
+    """Some of the functions."""
+
+    type: Literal["allowed_tools"] = "allowed_tools"
+    allowed_tools: AllowedTools
+
+
 class ResponseFormat(Document):
     """The form of the answer's text."""
 
@@ -95,5 +109,5 @@ class ResponseFormat(Document):
 # The types of fields (documented.py).
 Messages = list[Message]
 Tools = list[Tool] | None
-AnyToolChoice = Literal["auto", "none", "required"] | ToolChoice | None
+AnyToolChoice = Literal["auto", "none", "required"] | ToolChoice | AllowedToolsChoice | None
 AnyResponseFormat = ResponseFormat | None

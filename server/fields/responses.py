@@ -169,18 +169,14 @@ class ResponsesRequest(SingleFields):
         self._names = {name.chat: name for name, _, _ in functions}
         sent: list[Any] = list(self.tools or ())
         self._used_tools = [{**_TOOLS[tool["type"]], **tool} for tool in sent if tool["type"] in _TOOLS]
-        choice, allowed = _choice(self.tool_choice, {name.chat for name, _, _ in functions}, ignored)
+        choice = _choice(self.tool_choice, {name.chat for name, _, _ in functions}, ignored)
         chosen: dict[str, Any] = {
             name: value
             for name, value in (("tool_choice", choice), ("parallel_tool_calls", self.parallel_tool_calls))
             if value is not None
         }
-        used = []
-        for name, function, place in functions:
-            if allowed is None or name.chat in allowed:
-                used.append(function)
-                self._tool_places.append(place)
-        return chosen | ({"tools": used} if used else {})
+        self._tool_places += [place for _, _, place in functions]
+        return chosen | ({"tools": [function for _, function, _ in functions]} if functions else {})
 
 
 # ---- the conversation ----
@@ -384,27 +380,27 @@ def _function(tool: Item, namespace: str | None) -> tuple[ToolName, dict[str, An
     return name, {"type": "function", "function": function}, tool.place
 
 
-def _choice(choice: Any, names: set[str], ignored: list[str]) -> tuple[Any, set[str] | None]:
-    """A chat completion's `tool_choice`, and the functions that are allowed (None: all)."""
+def _choice(choice: Any, names: set[str], ignored: list[str]) -> Any:
+    """A chat completion's `tool_choice`."""
     if choice is None or isinstance(choice, str):
-        return choice, None
+        return choice
     item = Item(choice, "tool_choice", ignored)
-    kind = item.need("type", str)
-    if kind == "allowed_tools":
-        allowed, mode = {_chosen(tool, names) for tool in item.items("tools")}, item.text("mode") or "auto"
-        item.finish()
-        return mode, allowed
-    return {"type": "function", "function": {"name": _chosen(item, names)}}, None
+    if item.need("type", str) != "allowed_tools":
+        return _chosen(item, names)
+    allowed = {"mode": item.text("mode") or "auto", "tools": [_chosen(tool, names) for tool in item.items("tools")]}
+    item.finish()
+    return {"type": "allowed_tools", "allowed_tools": allowed}
 
 
-def _chosen(item: Item, names: set[str]) -> str:
+def _chosen(item: Item, names: set[str]) -> dict[str, Any]:
+    """One of the functions, as a chat completion's `tool_choice` names it."""
     if (kind := item.need("type", str)) != "function":
         raise item.refusal("type", f"must be function, got {kind!r:.40}: there are no tools of other types")
     name = ToolName(item.need("name", str), item.get("namespace", str)).chat
     if name not in names:
         raise item.refusal("name", f"{name!r:.80} is not among the tools")
     item.finish()
-    return name
+    return {"type": "function", "function": {"name": name}}
 
 
 def _response_format(wanted: TextFormat) -> dict[str, Any]:

@@ -80,9 +80,8 @@ class ResponsesReply(Reply):
         return [*events, self._events.next(f"response.{response['status']}", response=response)]
 
     def whole(self, completions: list[Completion], n_prompts: int) -> shapes.ResponseAnswer:
-        deltas = self._parser.push(completions[0].text)
-        more, chat = self._parser.finish(completions[0])
-        self._output.grow(deltas + more)
+        deltas, chat = self._parser.whole(completions[0])
+        self._output.grow(deltas)
         self._output.finish(cut=chat.is_cut)
         return {**self._finished(chat), **timings([done.timings for done in completions])}
 

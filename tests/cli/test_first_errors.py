@@ -19,6 +19,7 @@ import pytest
 
 from dflash_local import cli, native
 from dflash_local.cache_dir import cache_dir
+from dflash_local.cli.command_parser import DOWNLOAD
 from dflash_local.cli.flags.model_file import check_model_file
 from dflash_local.cli.launch.launched_server import LaunchedServer
 from dflash_local.cli.serving import serve_app
@@ -59,6 +60,12 @@ def failed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         ("serve -m nothing.gguf", "'dflash-local' alone lists the models"),
         ("convert nothing --target x.gguf", "config.json"),
         ("completion tcsh", "'dflash-local completion --help'"),
+        ("serve -m T.gguf -verbose", "did you mean --verbose?"),
+        ("serve -m T.gguf -jinja", "did you mean --jinja?"),
+        ("serve -rerank", "did you mean --rerank?"),
+        ("serve -m T.gguf -rtr", "'dflash-local serve --help'"),
+        ("train -hf a/b", "'dflash-local pull USER/NAME:QUANT' downloads"),
+        ("train -m nothing.gguf --data p.txt -o n.gguf", "'dflash-local pull USER/NAME:QUANT' downloads"),
     ],
 )
 def test_the_next_thing_to_type(
@@ -130,9 +137,15 @@ def test_a_drafter_as_the_target(capsys: pytest.CaptureFixture[str]) -> None:
     assert "a drafter goes to -md, its target to -m" in text
 
 
-def check(text: object, flag: str) -> str:
+def test_a_key_behind_too_few_dashes_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("-api-key", "secret"), ("-api-key=secret",)):
+        text = failed(capsys, "serve", *words)
+        assert "unrecognized arguments: -api-key\n" in text and "did you mean --api-key?" in text
+
+
+def check(text: object, flag: str, *download: str) -> str:
     with pytest.raises(ModelError) as refusal:
-        check_model_file(str(text), flag)
+        check_model_file(str(text), flag, *download)
     assert refusal.value.hint
     return refusal.value.hint
 
@@ -152,6 +165,9 @@ def test_paths(tmp_path: Path) -> None:
     assert f"did you mean -m {model}?" in check(tmp_path / "Modell-Q8_0.gguf", "-m")
     assert "ls -l" in check(tmp_path / (300 * "x"), "-m")  # a name that is too long
     assert "ls -l" in check(tmp_path / "a\0b", "-m")
+    for path in (tmp_path / "none.gguf", tmp_path / "Modell-Q8_0.gguf", tmp_path / "model.safetensors"):
+        assert "-hf" in check(path, "-m") and "-hf" not in check(path, "-m", DOWNLOAD)
+        assert DOWNLOAD in check(path, "-m", DOWNLOAD)
     model.write_text("version https://git-lfs.github.com/spec/v1\n")
     assert "git lfs pull" in check(model, "-m")
 

@@ -42,6 +42,20 @@ def test_words_go_to_their_flags() -> None:
     }
 
 
+@pytest.mark.parametrize("word", ["-rtr", "-verbose", "-agent", "-ve", "-rTEXT", "-ngl99"])
+def test_a_flag_of_one_dash_is_not_split(word: str) -> None:
+    """argparse takes -rtr for -r with the value "tr": every answer would end there."""
+    with pytest.raises(UsageError, match=f"unrecognized arguments: {word} "):
+        parse(["serve", "-m", "T.gguf", word])
+
+
+def test_numbers_may_follow_their_flags_and_values_may_look_like_flags() -> None:
+    _, args = parse(["serve", "-m", "T.gguf", "-c64", "-n-1", "-r=-tr", "-r", "-x y"])
+    assert (args.n_ctx, args.predict, args.reverse_prompt) == (64, -1, ("-tr", "-x y"))
+    _, args = parse(["launch", "codex", "--", "-verbose"])
+    assert list(args.line.passed) == ["-verbose"]
+
+
 @pytest.mark.parametrize("command", sorted({*COMMANDS} - {"completion", "patch"}))
 def test_no_flag_is_abbreviated(command: str) -> None:
     """A part of --hf-token that is accepted would not be hidden where the words of a command are shown."""
@@ -67,7 +81,7 @@ def test_an_empty_variable_names_no_path(monkeypatch: pytest.MonkeyPatch) -> Non
     _, args = parse(["serve"])
     assert (args.path, args.models_dir, args.models_preset, args.chat_template_file) == (None, None, None, None)
     monkeypatch.setenv("LLAMA_ARG_API_KEY_FILE", "")  # the server would be open
-    with pytest.raises(UsageError, match="argument --api-key-file: is empty"):
+    with pytest.raises(UsageError, match="the variable LLAMA_ARG_API_KEY_FILE is wrong: is empty"):
         parse(["serve"])
 
 

@@ -137,6 +137,14 @@ def test_a_name_is_a_model(home: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert taken("-m", "x") == "x"
 
 
+def test_training_takes_a_name(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    blob = ollama_model(home / ".ollama/models", "x:1b")
+    Path("prompts.txt").write_text("Hello\n")
+    monkeypatch.setattr("dflash_local.train.estimate.estimate", lambda settings: [settings.model])
+    assert cli.main(["train", "-m", "x:1", "--data", "prompts.txt", "-o", "new.gguf", "--plan"]) == 0
+    assert capsys.readouterr().out == f"{blob}\n"
+
+
 def test_ollama_s_model_is_served_where_it_lies(home: Path, pocket: dict[str, Path]) -> None:
     blob = ollama_model(home / ".ollama/models", "pocket:latest", pocket["target"].read_bytes())
     env = {"HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}

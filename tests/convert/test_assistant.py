@@ -174,6 +174,12 @@ REFUSED = [
     ),
     ({f"text_config.rope_parameters.{SLIDING}.rope_type": "proportional"}, "'proportional' is not default"),
     ({"text_config.intermediate_size": 60}, r"'layers.0.mlp.gate_proj.weight' has shape \[64, 16\]"),
+    ({"text_config.head_dim": 65538}, "text_config.head_dim: 65538 is not a whole number from 1 to 65536"),
+    ({"text_config.global_head_dim": 65538}, "text_config.global_head_dim: 65538 is not a whole number from 1 to"),
+    (
+        {"text_config.per_layer_config": {"1": {"head_dim": 65538}}},
+        "per_layer_config.1.head_dim: 65538 is not a whole number from 1 to 65536",
+    ),
     ({"text_config.head_dim": 16}, "'layers.0.self_attn.q_proj.weight' has shape"),
 ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -416,6 +417,9 @@ def test_the_hybrid_pair_takes_the_hybrid_shape_of_a_size() -> None:
 
 def test_cached_pair_is_made_once_and_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DFLASH_CACHE", str(tmp_path))
+    left = tmp_path / "pocket" / ".scratch-of-a-killed-process"
+    left.mkdir(parents=True)
+    os.utime(left, (0, 0))
     calls = []
 
     def quantize(source: Path, target: Path, ftype: str) -> None:

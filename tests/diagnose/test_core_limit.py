@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from dflash_local.machine import hardware
+from dflash_local.machine import hardware, windows_cores
 
 
 @pytest.fixture
@@ -86,3 +86,30 @@ def test_cores_of_a_mac(
     cores.clear()
     monkeypatch.setattr(hardware, "_sysctl", lambda name: numbers.get(name, 0))
     assert (hardware.this_machine().cores, hardware.default_threads()) == (n_cores, n_threads)
+
+
+@pytest.mark.parametrize(
+    ("classes", "n_cores", "n_threads"), [([1] * 8 + [0] * 8, 16, 8), ([0] * 12, 12, 12), ([], 24, 24)]
+)
+def test_cores_of_windows(
+    cores: dict[str, str], monkeypatch: pytest.MonkeyPatch, classes: list[int], n_cores: int, n_threads: int
+) -> None:
+    """With two kinds of them, with one kind of two threads a core, and where they cannot be looked at."""
+    cores.clear()
+    monkeypatch.setattr(os, "cpu_count", lambda: 24)
+    use_only(monkeypatch, range(24))
+    monkeypatch.setattr(hardware, "_windows_cores", lambda: classes)
+    assert (hardware.this_machine().cores, hardware.default_threads()) == (n_cores, n_threads)
+
+
+def test_classes_of_cores() -> None:
+    """Entries as Windows writes them: of several sizes, the class in the tenth byte."""
+    entries = [bytes([0, 0, 0, 0, size, 0, 0, 0, 1, kind]) + bytes(size - 10) for size, kind in ((48, 1), (64, 0))]
+    assert list(windows_cores._classes(b"".join(entries))) == [1, 0]
+    assert list(windows_cores._classes(b"")) == []
+
+
+def test_cores_that_only_the_topology_tells(cores: dict[str, str]) -> None:
+    """As on POWER, whose /proc/cpuinfo names none."""
+    cores["/sys/devices/system/cpu/online"] = "0-15"
+    assert (hardware.this_machine().cores, hardware.default_threads()) == (8, 8)

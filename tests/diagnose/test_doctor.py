@@ -207,6 +207,13 @@ def test_memory_looks_at_the_gpu_if_there_is_one() -> None:
         assert f"{free} GiB free" in finding.text
 
 
+def test_memory_that_nobody_knows() -> None:
+    """As on a Mac whose GPU is not used."""
+    machine = replace(MACHINE, memory_available=0)
+    (finding,) = memory.look_at_memory(parsed(), *bundled_pair(), machine, {"devices": [CPU]})
+    assert finding.level is Level.OK and finding.text.endswith("; what is free is not known")
+
+
 @pytest.mark.parametrize(
     ("argv", "level"),
     [([], Level.WARN), (["-ngl", "99"], Level.FAIL), (["-fit", "off"], Level.FAIL), (["-sm", "row"], Level.FAIL)],

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -70,6 +71,19 @@ def test_a_call_that_wrote_no_arguments(stop: str | None, reason: str) -> None:
     chat: Any = SimpleNamespace(push=lambda *_: [], message=lambda: {"tool_calls": [call]})
     parser._chat = chat
     assert parser.finish(completion)[1].finish_reason == reason
+
+
+@pytest.mark.parametrize(("stop", "pushes"), [(None, [("ok", True)]), ("arguments", [("ok", False), ("", True)])])
+def test_a_whole_answer_is_parsed_once(stop: str | None, pushes: list[tuple[str, bool]]) -> None:
+    """At a stop string, what was written before the end tells whether a call is whole."""
+    with Engine.over(FakeNative(lambda _: [[*b"ok", EOG]])) as engine:
+        completion = replace(engine.generate("x"), stopped_by=stop)
+        parser = engine.answer_parser(engine.apply_chat({"messages": HI}))
+    chat = Mock()
+    chat.push.return_value, chat.message.return_value = [], {}
+    parser._chat = chat
+    parser.parse(completion)
+    assert [call.args for call in chat.push.call_args_list] == pushes
 
 
 class Noting(FakeNative):

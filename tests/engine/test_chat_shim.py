@@ -13,6 +13,7 @@ import pytest
 
 from dflash_local.errors import RequestError
 from dflash_local.native import NativeEngine, check_chat_template
+from tests.ggml_ops.native import llama_source
 
 Body = dict[str, Any]
 
@@ -40,6 +41,15 @@ THINKING = (
     "{%- if enable_thinking is defined and enable_thinking is false %}"
     "{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}{%- endif %}"
 )
+
+# It also has calls.
+THINKING_CALLS = THINKING.replace(
+    "{%- for message", "{{- tools | tojson if tools else '' }}{%- for message", 1
+).replace(
+    "{{- message.content + '", "{%- for c in message.tool_calls or [] %}{{- '<tool_call>\\n{\"name\": \"' + "
+    "c.function.name + '\", \"arguments\": ' + c.function.arguments | tojson + '}\\n</tool_call>' }}{%- endfor %}"
+    "{{- message.content + '",
+)  # fmt: skip
 
 # A template of gpt-oss' kind: llama.cpp knows it by its channels, and waits for its calls with regular expressions.
 HARMONY = (
@@ -223,12 +233,31 @@ def test_tool_choice(engine: NativeEngine) -> None:
     assert required["sampling"]["grammar_type"] == "tool_calls"
 
     named = apply(engine, tools=TOOLS, tool_choice={"type": "function", "function": {"name": "get_time"}})
+    assert named["prompt"] == auto["prompt"]
     assert "get_time" in named["sampling"]["grammar"]
-    assert "get_weather" not in named["prompt"] + named["sampling"]["grammar"]
+    assert "get_weather" not in named["sampling"]["grammar"]
 
     none = apply(engine, tools=TOOLS, tool_choice="none")
     assert none["prompt"] == auto["prompt"]
     assert "grammar" not in none["sampling"]
+
+
+def allowed(*names: str, **more: Any) -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"tools": tools, **more}}
+
+
+def test_some_tools_are_allowed(engine: NativeEngine) -> None:
+    """The prompt shows all tools: its beginning is that of the turns before, which the cache has."""
+    prompt = apply(engine, tools=TOOLS)["prompt"]
+    for choice, lazy in ((allowed("get_time"), True), (allowed("get_time", mode="required"), None)):
+        one = apply(engine, tools=TOOLS, tool_choice=choice)
+        assert one["prompt"] == prompt
+        assert one["sampling"].get("grammar_lazy") is lazy
+        assert "get_time" in one["sampling"]["grammar"]
+        assert "get_weather" not in one["sampling"]["grammar"]
+    assert apply(engine, tools=TOOLS, tool_choice=allowed("get_time", "get_weather")) == apply(engine, tools=TOOLS)
+    assert apply(engine, tools=TOOLS, tool_choice=allowed()) == apply(engine, tools=TOOLS, tool_choice="none")
 
 
 def test_patterns_of_chat_formats_are_run(engine: NativeEngine) -> None:
@@ -381,6 +410,10 @@ for _ in range(200):
         ({"tools": TOOLS, "tool_choice": "always"}, "tool_choice"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice.function.name"),
+        ({"tools": TOOLS, "tool_choice": allowed("f")}, "tool_choice.allowed_tools.tools[0].function.name"),
+        ({"tools": TOOLS, "tool_choice": allowed("get_time", mode="none")}, "tool_choice.allowed_tools.mode"),
+        ({"tools": TOOLS, "tool_choice": allowed(mode="required")}, "tool_choice.allowed_tools.tools"),
+        ({"tools": TOOLS, "tool_choice": {"type": "allowed_tools"}}, "tool_choice.allowed_tools"),
         ({"tools": TOOLS, "parallel_tool_calls": "yes"}, "parallel_tool_calls"),
         ({"tools": TOOLS, "grammar": 'root ::= "a"'}, "grammar"),
         ({"json_schema": SCHEMA, "grammar": 'root ::= "a"'}, "grammar"),
@@ -519,6 +552,11 @@ def test_many_threads(engine: NativeEngine) -> None:
 SIZES = [1, 2, 7, 1000]
 
 
+def bundled(name: str) -> str:
+    """A template that llama.cpp brings."""
+    return (llama_source() / "models" / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_content(engine: NativeEngine, size: int) -> None:
     text = 'Yes, it\'s raining: 雨 🌧. `{["<tool"` </tool_call>'
@@ -557,13 +595,8 @@ def test_calls(engine: NativeEngine, size: int) -> None:
 
 def test_thoughts_in_both_places_beside_calls(engine: NativeEngine) -> None:
     text = '<think>\nHm.\n</think>\n\n<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
-    template = THINKING.replace("{%- for message", "{{- tools | tojson if tools else '' }}{%- for message", 1).replace(
-        "{{- message.content + '", "{%- for c in message.tool_calls or [] %}{{- '<tool_call>\\n{\"name\": \"' + "
-        "c.function.name + '\", \"arguments\": ' + c.function.arguments | tojson + '}\\n</tool_call>' }}{%- endfor %}"
-        "{{- message.content + '",
-    )  # fmt: skip
-    told, _ = answer(engine, apply(engine, template, tools=TOOLS), text, 5)
-    both, _ = answer(engine, apply(engine, template, tools=TOOLS, reasoning_format="deepseek-legacy"), text, 5)
+    told, _ = answer(engine, apply(engine, THINKING_CALLS, tools=TOOLS), text, 5)
+    both, _ = answer(engine, apply(engine, THINKING_CALLS, tools=TOOLS, reasoning_format="deepseek-legacy"), text, 5)
     assert told["reasoning_content"] == both["reasoning_content"] == "Hm.\n"
     assert [call["function"]["name"] for call in both["tool_calls"]] == ["get_time"]
     assert both["content"].startswith("<think>\nHm.\n</think>")
@@ -597,6 +630,7 @@ def test_reasoning(engine: NativeEngine, size: int) -> None:
     "text",
     [
         'Well.<tool_call>\n{"name": "fly", "arguments": {}}\n</tool_call>',
+        'Well.<tool_call>\n{"name": "get_weather", "args": {}}',
         "Well.<tool_call>\nget_weather(Paris)",
         '{"name": "get_weather"',
         "",
@@ -606,6 +640,99 @@ def test_broken_calls_are_not_lost(engine: NativeEngine, text: str, size: int) -
     message, deltas = answer(engine, apply(engine, tools=TOOLS), text, size)
     assert message == joined(deltas)
     assert message["content"] == text
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("said", ["", "I look.\n"])
+def test_a_broken_call_after_thoughts(engine: NativeEngine, said: str, size: int) -> None:
+    call = "<tool_call>\nget_weather(Paris)"
+    message, deltas = answer(
+        engine, apply(engine, THINKING_CALLS, tools=TOOLS), f"<think>\nHm.\n</think>\n\n{said}{call}", size
+    )
+    assert message == joined(deltas)
+    assert (message["reasoning_content"], message["content"]) == ("Hm.\n", said + call)
+
+
+@pytest.mark.parametrize("said", ["", "I look.\n"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        "<tool_call>\nget_weather(Paris)",
+        '<tool_call>\n{"name": "get_weather", "args": {}}',
+        "<b>That</b> is all.",
+        "雨 <",
+    ],
+)
+def test_what_breaks_the_format_after_a_call(engine: NativeEngine, said: str, more: str) -> None:
+    """A call that has only its name is none."""
+    text = f'{said}<tool_call>\n{{"name": "get_time", "arguments": {{}}}}\n</tool_call>\n{more}'
+    applied = apply(engine, tools=TOOLS, parallel_tool_calls=True)
+    for size in SIZES:
+        message, deltas = answer(engine, applied, text, size)
+        assert message == joined(deltas)
+        assert [call["function"] for call in message["tool_calls"]] == [{"name": "get_time", "arguments": "{}"}]
+        assert message["content"] == said + more
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_cut_call_is_no_text(engine: NativeEngine, size: int) -> None:
+    """Ling's parser takes one for text, once it is known that nothing follows."""
+    applied = apply(engine, bundled("inclusionai-ling-3.0-flash"), tools=TOOLS)
+    for call, names in (("get_wea", []), ("get_weather\n<arg_key>city</arg_key>\n<arg_val", ["get_weather"])):
+        message, deltas = answer(engine, applied, f"</think>I look.\n<tool_call>{call}", size)
+        assert message == joined(deltas)
+        assert message["content"] == "I look.\n"
+        assert [made["function"]["name"] for made in message.get("tool_calls", [])] == names
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_broken_call_where_the_format_has_no_end(engine: NativeEngine, size: int) -> None:
+    """Qwen3-Coder's parser stops before such a call, and takes that for the end."""
+    text = "I look.\n<tool_call>\nget_weather(Paris)"
+    message, deltas = answer(engine, apply(engine, bundled("Qwen3-Coder"), tools=TOOLS), text, size)
+    assert message == joined(deltas)
+    assert message["content"] == text
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_text_that_breaks_the_format_is_streamed(engine: NativeEngine, size: int) -> None:
+    """Calls of Llama 3.1 have no mark: each brace could begin one."""
+    chat = engine.chat_new(
+        json.dumps(apply(engine, bundled("meta-llama-Llama-3.1-8B-Instruct"), tools=TOOLS)["parser"])
+    )
+    text = "A set is {1, 2}: 雨. " * 50
+    deltas = [delta for at in range(0, len(text), size) for delta in chat.push(text[at : at + size], False)]
+    assert joined(deltas)["content"] == text
+    assert chat.push("", True) == []
+    assert chat.message()["content"] == text
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("text", ["Use a <", "Well.<tool", "x\n<tool_call", "<", "A 雨 <"])
+def test_an_answer_ends_with_what_could_have_become_a_mark(engine: NativeEngine, text: str, size: int) -> None:
+    message, deltas = answer(engine, apply(engine, tools=TOOLS), text, size)
+    assert message == joined(deltas) == {"role": "assistant", "content": text}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_thoughts_end_with_what_could_have_become_a_mark(engine: NativeEngine, size: int) -> None:
+    for format_, message in (
+        ("auto", {"role": "assistant", "content": "", "reasoning_content": "is a <"}),
+        ("none", {"role": "assistant", "content": "<think>\nis a <"}),
+        ("deepseek-legacy", {"role": "assistant", "content": "<think>\nis a <", "reasoning_content": "is a <"}),
+    ):
+        applied = apply(engine, THINKING, reasoning_format=format_)
+        told, deltas = answer(engine, applied, "<think>\nis a <", size)
+        assert told == joined(deltas) == message
+    assert answer(engine, apply(engine, THINKING), "<think>\n", size)[0] == {"role": "assistant", "content": ""}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("more", [" 3", "", "tool_call>\nget_weather(Paris)"])
+def test_a_given_end_that_could_become_a_mark_is_not_sent_back(engine: NativeEngine, more: str, size: int) -> None:
+    applied = apply(engine, messages=[*USER, {"role": "assistant", "content": "if x <"}], tools=TOOLS)
+    message, deltas = answer(engine, applied, more, size)
+    assert message == joined(deltas) == {"role": "assistant", "content": more}
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -666,14 +793,11 @@ def test_long_answers(engine: NativeEngine, name: str) -> None:
         at += size
         if looks and at >= looks[0]:
             looks = [look for look in looks if look > at]
-            if name != "a broken call":  # where what was sent stays sent
-                assert without_ids(joined(deltas)) == without_ids(
-                    joined(engine.chat_new(parser).push(text[:at], False))
-                )
+            deltas += chat.push("", False)  # a piece of a long answer may wait for more
+            assert without_ids(joined(deltas)) == without_ids(joined(engine.chat_new(parser).push(text[:at], False)))
     deltas += chat.push("", True)
     assert chat.message() == joined(deltas)
-    if name != "a broken call":
-        assert without_ids(chat.message()) == without_ids(answer(engine, applied, text, len(text))[0])
+    assert without_ids(chat.message()) == without_ids(answer(engine, applied, text, len(text))[0])
 
 
 def without_ids(message: Body) -> Body:
@@ -682,11 +806,23 @@ def without_ids(message: Body) -> Body:
     return {**message, "tool_calls": calls} if calls else message
 
 
-@pytest.mark.parametrize("name", ["content", "calls"])
+def growing_answers() -> dict[str, tuple[Body, str]]:
+    """Fields and text, by name; the last two have no place where a part could be left out."""
+    plain = LONG.replace('"', "").replace("\n", " ").replace("\\", "") * 8
+    _, tools, calls = long_answers()["calls"]
+    people: Body = {"json_schema": {"type": "array"}}
+    return {
+        "content": ({}, plain),
+        "calls": (tools, calls[: calls.index("def f") + 200] + plain),
+        "short strings": (people, json.dumps([{"name": "Ann", "city": "Rome", "n": 12}] * 3000)),
+        "numbers": ({}, "12,5,7;" * 18000),
+    }
+
+
+@pytest.mark.parametrize("name", growing_answers())
 def test_the_cost_of_a_piece_does_not_grow(engine: NativeEngine, name: str) -> None:
-    template, body, text = long_answers()[name]
-    parser = json.dumps(apply(engine, template, **body)["parser"])
-    text = text[: text.index("def f") + 200] + LONG.replace('"', "").replace("\n", " ").replace("\\", "") * 8
+    body, text = growing_answers()[name]
+    parser = json.dumps(apply(engine, **body)["parser"])
 
     def growth() -> float:
         chat, seconds = engine.chat_new(parser), [0.0, 0.0]

@@ -110,6 +110,14 @@ def test_answers(engine: NativeEngine, size: int) -> None:
         assert [call["function"] for call in joined(deltas).get("tool_calls", [])] == calls
 
 
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_block_of_code_at_the_end_keeps_its_fence(engine: NativeEngine, size: int) -> None:
+    applied = apply(engine, FENCED, tools=TOOLS, parallel_tool_calls=True)
+    for text in ("See:\n```py\nf()\n```", "See:\n```py\nf()\n```\n", "Call `f`", "See:\n```tool_call"):
+        message, deltas = answer(engine, applied, text, size)
+        assert message == joined(deltas) == {"role": "assistant", "content": text}
+
+
 def city(arguments: str) -> str:
     return str(json.loads(arguments)["city"])
 

@@ -204,6 +204,7 @@ def test_foreign_files(make: Make, pocket: dict[str, Path], tmp_path: Path) -> N
         (make(drafter=pocket["dflash2"]), "slot", "another drafter"),
         (make(n_ctx=128), "slot", "larger -c"),
         (make(cache_type_k="f32", cache_type_v="f32"), "slot", "other cache types"),
+        (make(kv_unified=False), "slot", "the file was saved with another number of caches: start with"),
         (engine, "text", "no saved slot"),
         (engine, "empty", "too short"),
         (engine, "none", "cannot be read"),
@@ -217,6 +218,31 @@ def test_foreign_files(make: Make, pocket: dict[str, Path], tmp_path: Path) -> N
         assert say(other, turn, 20, id_slot=1).cached_tokens == 79
     with pytest.raises(RequestError, match="holds nothing"):
         make().save_slot(0, tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("name", "saved", "restored"),
+    [
+        ("", {}, {"cache_type_k_draft": "f32"}),
+        ("", {"cache_type_k_draft": "f32", "cache_type_v_draft": "f32"}, {}),
+        ("", {}, {"draft_kind": "lookup"}),
+        ("", {"draft_kind": "lookup"}, {}),
+    ],
+    ids=str,
+)
+def test_of_other_drafts_the_text_comes_back(
+    make: Make, name: str, saved: dict[str, Any], restored: dict[str, Any], tmp_path: Path
+) -> None:
+    """Their context is left out: the drafter begins anew."""
+    engine = make(name, **saved)
+    first = words(engine, 150)
+    turn = first + say(engine, first, id_slot=0).tokens + words(engine, 20)
+    engine.save_slot(0, tmp_path / "slot")
+    other = make(name, **restored)
+    other.restore_slot(1, tmp_path / "slot")
+    done = say(other, turn, id_slot=1, budget=16)
+    assert done.cached_tokens == len(turn) - 21
+    assert done.tokens == say(engine, turn, budget=16).tokens
 
 
 def test_a_split_model_is_told_by_all_its_parts(pocket: dict[str, Path], tmp_path: Path) -> None:

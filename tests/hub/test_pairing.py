@@ -25,13 +25,15 @@ from dflash_local.cli import main, parse
 from dflash_local.cli.flags.engine_arguments import engine_options
 from dflash_local.cli.flags.named_models import suggest, take_models
 from dflash_local.convert.gguf_metadata import read_header, read_metadata, read_model, string
+from dflash_local.convert.gguf_parts import part_paths
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import DFlashError, HubError, ModelError, PairError, RequestError
 from dflash_local.file_lock import locked
 from dflash_local.hub import conversions
 from dflash_local.hub.client import Hub
-from dflash_local.hub.pairing import Pairing, Source
+from dflash_local.hub.model_source import Source
+from dflash_local.hub.pairing import Pairing
 from dflash_local.hub.selection import Name
 from tests.convert import samples
 from tests.convert.dialect_samples import write_dialect
@@ -250,7 +252,7 @@ def test_a_conversion_that_cannot_be_written(
 ) -> None:
     """There is no -o to give."""
 
-    def no(*_: Any) -> None:
+    def no(*_: Any, **__: Any) -> None:
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr("dflash_local.convert.writer.write_gguf", no)
@@ -398,6 +400,7 @@ def test_next_token_layers_come_after_dflash_drafters(
     assert drafter() == "dflash-P-Q8_0.gguf"
     assert drafter("--draft-kind", "mtp") == drafter("--spec-type", "draft-mtp") == "mtp-P-Q8_0.gguf"
     assert drafter("--draft-kind", "lookup") is drafter("--spec-type", "none") is None
+    assert drafter("--spec-type", "ngram-mod") is None
     assert Path(taken("-m", str(pocket["hybrid-target"]), "-hfd", TARGET)[1] or "").name == "dflash-P-Q8_0.gguf"
     del endpoint.repositories[TARGET].files["dflash-P-Q8_0.gguf"]
     assert drafter() == "mtp-P-Q8_0.gguf"
@@ -411,6 +414,34 @@ def test_next_token_layers_come_after_dflash_drafters(
     shutil.rmtree(os.environ["LLAMA_CACHE"])
     assert drafter() is None
     assert "note: drafter: the model's own next-token (MTP) layers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+def test_layers_that_only_the_keys_count_hide_none_beside_them(
+    endpoint: StandIn, pocket: dict[str, Path], untrained_mtp: Path, tmp_path: Path, is_split: bool
+) -> None:
+    """Some files lost their MTP layers and kept the keys. In a split one the layers are among the last parts."""
+
+    def add(source: Path) -> None:
+        path = tmp_path / "P-Q8_0.gguf"
+        if is_split:
+            path = samples.write_split(source, tmp_path / "P-Q8_0", lambda name: "nextn" in name)
+        else:
+            shutil.copy(source, path)
+        parts = part_paths(path)
+        mtp = {"mtp-P-Q8_0.gguf": pocket["hybrid-mtp"].read_bytes()}
+        endpoint.add(
+            TARGET, mtp | {part.name: part.read_bytes() for part in parts}, commit=f"{len(endpoint.requests):040}"
+        )
+
+    metadata, tensors = read_model(untrained_mtp)
+    outputs = [OutputTensor.of(tensor) for name, tensor in tensors.items() if "nextn" not in name]
+    write_gguf(tmp_path / "stripped.gguf", metadata, outputs)
+    add(tmp_path / "stripped.gguf")
+    drafter = taken("-hf", TARGET)[1]
+    assert drafter and Path(drafter).name == "mtp-P-Q8_0.gguf"
+    add(untrained_mtp)
+    assert taken("-hf", TARGET)[1] is None
 
 
 def test_a_sidecar_that_does_not_fit_is_passed_over(
@@ -630,6 +661,10 @@ def test_split_sidecars(
     drafter = taken("-hf", TARGET)[1]
     assert drafter and Path(drafter).name == first.name
     assert [(Path(drafter).parent / part.name).read_bytes() for part in parts] == [p.read_bytes() for p in parts]
+    for part in parts:  # by name, too
+        shutil.rmtree(os.environ["LLAMA_CACHE"])
+        assert taken("-m", str(pocket["target"]), "-hfd", TARGET, "-md", part.name)[1] == drafter
+        assert all((Path(drafter).parent / part.name).is_file() for part in parts)
 
 
 def test_which_flag_counts(endpoint: StandIn, target: bytes, pocket: dict[str, Path], monkeypatch: Any) -> None:
@@ -696,6 +731,8 @@ def test_pull(endpoint: StandIn, target: bytes, checkpoint: None, tmp_path: Path
     out = capsys.readouterr().out.splitlines()
     assert out[:2] == [f"target:  {TARGET}/Pocket-Q8_0.gguf", f"drafter: {DRAFTER}"]
     assert out[2].endswith(f"{TARGET}/Pocket-Q8_0.gguf") and out[-1].endswith("  to download") and len(out) == 6
+    assert main(["pull", "-hf", TARGET, "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines() == out
     assert not (tmp_path / "own" / "drafters").exists()
     assert main(["pull", TARGET]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -709,7 +746,7 @@ def test_pull(endpoint: StandIn, target: bytes, checkpoint: None, tmp_path: Path
     assert capsys.readouterr().out.splitlines() == lines
 
 
-@pytest.mark.parametrize("flags", [[], ["--target", "x.gguf"], [TARGET, "--target", "x.gguf"]])
+@pytest.mark.parametrize("flags", [[], ["--target", "x.gguf"], [TARGET, "--target", "x.gguf"], [TARGET, "-hf", "x/y"]])
 def test_pull_of_nothing(flags: list[str], capsys: Any) -> None:
     assert main(["pull", *flags]) == 1
     assert "fix: give" in capsys.readouterr().err
@@ -815,10 +852,12 @@ def test_a_checkpoint_whose_settings_are_large(
 def test_a_folder_of_temporary_files_that_takes_nothing(
     make_hub: Make, target: bytes, checkpoint: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from dflash_local.hub import headers
+
     def no(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    for module, name in ((tempfile, "TemporaryDirectory"), (os, "truncate")):
+    for module, name in ((tempfile, "TemporaryDirectory"), (headers, "extend")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, no)
             error = fails_to_find_the_drafter(make_hub(), "cannot write a temporary file: No space left")

@@ -86,6 +86,8 @@ def test_it_can_be_left_out(engine: Engine, pocket: dict[str, Path]) -> None:
     assert off.timings.draft_n == 0 and off.timings.reason == "no drafter"
     with Engine(pocket["hybrid-target"], n_ctx=256, n_threads=1, warmup=False, lookup=False) as without:
         assert without.info["tape_rows"] == 0  # memory that only drafts need
+        assert "leave --lookup on" in without.info["no_draft"]
+    assert engine.info["no_draft"] == ""
 
 
 def answers_in(folder: Path, engine: Engine, questions: list[str]) -> Path:

@@ -124,6 +124,7 @@ def test_what_is_refused_is_refused_before_a_file_is_opened(options: dict[str, A
     [
         ({"override_tensor": "attn_q=RPC1"}, "device"),
         ({"override_tensor_draft": "attn_q=RPC1", "n_gpu_layers": 0, "n_gpu_layers_draft": 9}, "device_draft"),
+        ({"override_tensor_draft": "attn_q=RPC1", "device": "RPC0"}, "device_draft"),
     ],
 )
 def test_a_device_that_only_another_engine_uses(worker: Worker, options: dict[str, Any], field: str) -> None:
@@ -131,6 +132,15 @@ def test_a_device_that_only_another_engine_uses(worker: Worker, options: dict[st
     refused = worker.ask({"model": "no-such-file.gguf", **options})["error"]
     reason = "which is not among the devices of the model"
     assert f"{next(iter(options))} puts tensors on RPC1, {reason}: name it with {field}, too" in refused
+
+
+@pytest.mark.parametrize("options", [{}, {"n_gpu_layers": 0, "n_gpu_layers_draft": 9}])
+def test_a_server_that_the_drafter_is_not_on(worker: Worker, endpoints: list[str], options: dict[str, Any]) -> None:
+    """Beside servers it stays on this machine, whose device is the CPU."""
+    asked = {"model": "no-such-file.gguf", "rpc": ",".join(endpoints), **options}
+    refused = worker.ask(asked | {"override_tensor_draft": "attn_q=RPC0"})["error"]
+    assert "override_tensor_draft puts tensors on RPC0, which is not among the devices of the model" in refused
+    assert "no-such-file.gguf" in worker.ask(asked | {"override_tensor_draft": "attn_q=CPU"})["error"]
 
 
 def test_a_device_that_a_whole_model_is_not_on() -> None:
@@ -143,6 +153,12 @@ def test_a_device_that_a_whole_model_is_not_on() -> None:
         with pytest.raises(DFlashError) as refused:
             MemoryPlan.of(options, devices)
         assert says in str(refused.value)
+    options = EngineOptions(
+        "no-such-file.gguf", drafter="no.gguf", n_ctx=512, device="CUDA0", override_tensor_draft="attn_q=CUDA1"
+    )
+    with pytest.raises(DFlashError) as refused:
+        MemoryPlan.of(options, devices)
+    assert "override_tensor_draft puts tensors on CUDA1, which is not" in str(refused.value)
 
 
 def test_rows_are_split_where_the_help_says() -> None:

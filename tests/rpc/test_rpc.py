@@ -122,6 +122,7 @@ def hello(major: int, minor: int, patch: int, own_ops: int = 0) -> bytes:
         (hello(7, 1, 0), "speaks RPC 7.1.0, and"),
         (hello(7, 0, 1), "speaks RPC 7.0.1, and"),  # a later llama.cpp's ops have other numbers
         (hello(7, 0, 1, 0x85), "speaks RPC 7.0.1 of dflash-local, and"),  # other ops of ours
+        (hello(7, 0, 1, 0xC5), "speaks RPC 7.0.1 of dflash-local, and"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n" + 64 * b"x", "does not answer as one"),
         (b"", "does not answer as one"),
     ],
@@ -232,6 +233,25 @@ def test_what_suffices_for_all_answers_comes_from_the_device(pocket: dict[str, P
             n_tokens = sum(len(one.result().tokens) for one in running)
             assert n_tokens > 20
             assert engine.stats()["moved_bytes"]["from_device"] - before < n_tokens * 4 * engine.n_vocab / 4
+
+
+@pytest.mark.parametrize(("target", "drafter"), [("target", "dflash"), ("hybrid-target", "hybrid-dflash")])
+def test_a_device_without_the_ops_that_send_less(
+    pocket: dict[str, Path], servers: list[RPCServer], target: str, drafter: str
+) -> None:
+    """Its server says so, and whole rows of logits come: the text is the same."""
+    texts, moved = [], []
+    for lacks in (0, 0x40):
+        with (
+            RPCProxy(servers[0].port, lacks=lacks) as proxy,
+            Engine(pocket[target], pocket[drafter], rpc=proxy.address, **SMALL) as engine,
+        ):
+            row = 4 * engine.n_vocab
+            plain = engine.generate(PROMPTS[0], max_tokens=20, temperature=0, draft="off")
+            moved.append(engine.stats()["moved_bytes"]["from_device"] / len(plain.tokens))
+            texts += [plain.text, engine.generate(PROMPTS[0], max_tokens=20, temperature=0).text]
+    assert len(set(texts)) == 1
+    assert moved[1] - moved[0] > 0.8 * row
 
 
 def test_an_idle_engine_sees_that_its_server_is_gone(pocket: dict[str, Path]) -> None:

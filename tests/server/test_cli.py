@@ -62,6 +62,11 @@ LONG_LINE = """
         ("--spec-type draft-dspark --draft-kind lookup", "tree", "lookup"),
         ("--spec-type draft-mtp --draft chain", "chain", "mtp"),
         ("--spec-type none", "off", "auto"),
+        ("--spec-type draft-dflash,ngram-mod", "tree", "auto"),
+        ("--spec-type draft-dspark,draft-mtp", "tree", "auto"),
+        ("--spec-type ngram-mod,draft-mtp", "tree", "mtp"),
+        ("--spec-type ngram-mod --spec-type draft-mtp", "tree", "mtp"),
+        ("--spec-type ngram-simple,ngram-cache", "tree", "lookup"),
         ("--draft-kind mtp", "tree", "mtp"),
     ],
 )
@@ -235,7 +240,7 @@ def test_models_of_a_router_only_tell_of_its_flags(caplog: pytest.LogCaptureFixt
 
 def test_a_bad_variable_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLAMA_ARG_CTX_SIZE", "many")
-    with pytest.raises(UsageError, match="-c/--ctx-size: must be an integer"):
+    with pytest.raises(UsageError, match="the variable LLAMA_ARG_CTX_SIZE is wrong: must be an integer"):
         parse("-m", "x")
 
 

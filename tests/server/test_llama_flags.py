@@ -15,7 +15,14 @@ import pytest
 from dflash_local import cli
 from dflash_local.cli.command_parser import UsageError
 from dflash_local.cli.commands import serve as serve_command
-from dflash_local.cli.flags.foreign import FOREIGN, Effect, Foreign, check_variables, known_variables
+from dflash_local.cli.flags.foreign import (
+    FOREIGN,
+    Effect,
+    Foreign,
+    check_config_files,
+    check_variables,
+    known_variables,
+)
 from dflash_local.cli.flags.http_flags import http_settings
 from dflash_local.cli.flags.request_flags import request_defaults
 from dflash_local.cli.flags.serve_flags import ServeFlags
@@ -26,7 +33,7 @@ from dflash_local.media.media_sources import MediaSources
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.completion import CompletionRequest
 from dflash_local.server.fields.request import parse_chat, parse_fields
-from tests.server.llama_flags import LlamaFlag, all_variables, pinned_arguments, server_flags
+from tests.server.llama_flags import LlamaFlag, all_variables, pinned_arguments, pinned_source, server_flags
 
 
 @pytest.fixture(autouse=True)
@@ -210,10 +217,59 @@ def test_variables(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, n
     assert {**args.options, **vars(args)}[name] == expected
 
 
-def test_a_bad_switch_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LLAMA_ARG_SWA_FULL", "perhaps")
-    with pytest.raises(UsageError, match="--swa-full: must be on or off, got 'perhaps'"):
+@pytest.mark.parametrize(
+    ("variable", "value", "why"),
+    [
+        ("LLAMA_ARG_SWA_FULL", "perhaps", "must be on or off, got 'perhaps'"),
+        ("LLAMA_ARG_CTX_SIZE", "16k", "must be an integer, got '16k'"),
+        ("LLAMA_ARG_PORT", "", "must be an integer, got ''"),
+        ("LLAMA_ARG_API_PREFIX", "llm", "must begin with /, got 'llm'"),
+    ],
+)
+def test_a_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, why: str) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(UsageError) as caught:
         parse()
+    assert caught.value.message == f"the variable {variable} is wrong: {why}"
+    assert caught.value.hint == f"correct or unset {variable}"
+
+
+def test_a_typed_flag_beats_a_bad_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLAMA_ARG_CTX_SIZE", "16k")
+    assert parse("-c", "64").n_ctx == 64
+    with pytest.raises(UsageError, match="argument -c/--ctx-size: must be an integer, got '16k'"):
+        parse("-c", "16k")
+
+
+def test_all_uses_of_a_list_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    args = parse("--api-key", "a", "--api-key", "b,c", "-a", "y", "--alias", "x,y", "--tags", "s", "--tags", "t")
+    settings = http_settings(args)
+    assert (settings.api_keys, settings.aliases, settings.tags) == (("a", "b", "c"), ("x", "y"), ("s", "t"))
+    for variable in ("LLAMA_API_KEY", "LLAMA_ARG_ALIAS", "LLAMA_ARG_TAGS"):
+        monkeypatch.setenv(variable, "v")
+    assert http_settings(parse("--api-key", "a")).api_keys == ("a",)
+    assert (parse("-a", "x").alias, parse().alias, parse().tags) == (("x",), ("v",), ("v",))
+
+
+# ---- values ----
+
+
+def test_no_load_mode_of_llama_server_is_unknown(source: str) -> None:
+    modes = re.findall(r'value == "([^"]+)"', source.partition('{"-lm", "--load-mode"}')[2].partition("set_env")[0])
+    assert {parse("--load-mode", mode).load_mode for mode in modes} == {*modes} >= {"auto", "dio"}
+    assert [mode for mode in modes if parse("-lm", mode).maps_files] == ["auto", "mmap", "mmap+mlock"]
+
+
+def test_no_spec_type_of_llama_server_is_unknown() -> None:
+    table = pinned_source("common/speculative.cpp").partition("common_speculative_type_from_name_map = {")[2]
+    names = re.findall(r'\{"([a-z0-9-]+)",', table.partition("};")[0])
+    assert len(names) == 11
+    for name in names:
+        if name in ("draft-simple", "draft-eagle3"):
+            with pytest.raises(UsageError, match=f"{name} is not supported: docs/drafters.md"):
+                parse("--spec-type", name)
+        else:
+            assert parse("--spec-type", name).spec_type == name
 
 
 # ---- flags of HTTP ----
@@ -295,8 +351,9 @@ def test_bad_values(flags: str, message: str) -> None:
     [
         ("--host ,", "at least one address"),
         ("--api-prefix llm", "must begin with /"),
-        ("--spec-type draft-eagle3", "must be one of none, draft-dflash, draft-dspark, draft-mtp, got 'draft-eagle3'"),
-        ("--spec-type ngram-simple", "--lookup on"),
+        ("--spec-type draft-mtp,draft-eagle3", "draft-eagle3 is not supported: docs/drafters.md"),
+        ("--spec-type ngram-mod,tpyo", "must be names of none, draft-dflash, .*, got 'tpyo'"),
+        ("--spec-type none,draft-mtp", "none means that nothing drafts"),
         ("--reasoning-format tpyo", "must be one of none, auto, deepseek, deepseek-legacy"),
         ("-l 5", "must be a token id, \\+ or -, and a number"),
         ("-l x+1", "must be a token id"),
@@ -406,6 +463,27 @@ def test_the_command_refuses_a_variable(
     assert "error: LLAMA_ARG_MODEL_URL is set: give the model by name: -hf USER/NAME:QUANT" in said
     assert "  fix: unset LLAMA_ARG_MODEL_URL" in said
     assert caplog.messages == ["--threads-http: one event loop serves all connections"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="it has other folders")
+def test_the_command_tells_of_config_files(
+    monkeypatch: pytest.MonkeyPatch,
+    serve: Callable[..., tuple[int, str]],
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    """llama-server reads them: a key may be in one."""
+    path = tmp_path / ".config" / "llama.cpp" / "config.ini"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(path.parents[1]))
+    serve()
+    assert str(path) not in caplog.text
+    path.parent.mkdir(parents=True)
+    path.write_text("api-key = secret\n")
+    serve()
+    assert f"{path} is llama-server's and is not read here" in caplog.text
+    for environ in ({"HOME": str(tmp_path)}, {"HOME": str(tmp_path), "XDG_CONFIG_HOME": ""}):
+        assert [note for note in check_config_files(environ) if str(path) in note]
+    assert [note for note in check_config_files({}) if str(path) in note] == []
 
 
 def test_the_command_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:

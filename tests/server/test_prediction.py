@@ -40,6 +40,18 @@ def test_shapes(server: Live, native: FakeNative, path: str, content: Any) -> No
     assert bytes(native.prepared[-1].prediction) == b"hello <tool_call>"  # text, not a control token
 
 
+@pytest.mark.parametrize(("why", "told"), [("", None), ("lookup is off", "prediction, lookup")])
+def test_where_nothing_can_be_drafted_it_is_ignored(why: str, told: str | None) -> None:
+    """And the answer says so."""
+    native = FakeNative(info={"no_draft": why})
+    wanted: dict[str, Any] = {"lookup": True, "prediction": {"type": "content", "content": "hello"}}
+    with live(lambda _progress: Engine.over(native), Settings(alias="fake")) as server:
+        for path, begin in (("chat/completions", {"messages": MESSAGES}), ("completions", {"prompt": "hi"})):
+            for sent, ignored in (({}, None), ({"lookup": False}, None), (wanted, told)):
+                answer = server.http.post(f"/v1/{path}", json={**begin, **sent}).raise_for_status()
+                assert answer.headers.get("x-dflash-ignored") == ignored
+
+
 @pytest.mark.parametrize("prediction", [None, {"type": "content", "content": ""}, {"type": "content", "content": []}])
 def test_nothing_predicted(server: Live, native: FakeNative, prediction: Any) -> None:
     answer = server.http.post("/v1/chat/completions", json={"messages": MESSAGES, "prediction": prediction})

@@ -332,8 +332,11 @@ NAMED = {"type": "function", "name": "g"}
         (NAMED, {"type": "function", "function": {"name": "g"}}, ["f", "g"]),
         (
             {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "g"}]},
-            "required",
-            ["g"],
+            {
+                "type": "allowed_tools",
+                "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "g"}}]},
+            },
+            ["f", "g"],
         ),
     ],
 )

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
@@ -20,7 +21,7 @@ from dflash_local import Engine
 from dflash_local.cli.serving.serve_app import _record
 from dflash_local.convert.target import Target
 from dflash_local.errors import DFlashError, RequestError
-from dflash_local.train import training
+from dflash_local.train import answer_record, training
 from dflash_local.train.answer_record import AnswerRecord
 from dflash_local.train.drafter_size import DrafterSize
 from dflash_local.train.estimate import load_of
@@ -279,6 +280,24 @@ def test_an_answer_that_a_stop_string_cut_has_not_ended(pocket: dict[str, Path],
     record.close()
     (path,) = tmp_path.iterdir()
     assert [text.ended for text in read_texts(path)] == [True, False, False]
+
+
+def test_the_engines_thread_does_not_go_through_prompts(
+    pocket: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def key_here(prompt: list[int]) -> str:
+        threads.append(threading.current_thread())
+        return key_of(prompt)
+
+    monkeypatch.setattr(answer_record, "key_of", key_here)
+    record = AnswerRecord(tmp_path, pocket["target"], 1 << 20)
+    request: Any = SimpleNamespace(prompt_tokens=[1, 2, 3], sampling=None)
+    completion: Any = SimpleNamespace(tokens=list(range(10)), finish_reason="stop", stopped_by=None)
+    record(request, completion)
+    record.close()
+    assert len(threads) == 1 and threads[0] is not threading.current_thread()
 
 
 def test_folder_that_cannot_be_made(pocket: dict[str, Path], tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import io
 import os
 import shutil
@@ -9,11 +11,14 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from dflash_local.build import recipe
 from dflash_local.cli.terminal.console import set_up_console
+from dflash_local.convert.sparse_file import extend
 from dflash_local.errors import BuildError
 from dflash_local.file_lock import locked
 from dflash_local.hub.links import link_or_copy
@@ -82,3 +87,63 @@ def test_a_lock_waits_and_ends_with_its_process(tmp_path: Path) -> None:
         process.stdout.readline()
         with locked(path, waiting=process.kill):
             assert process.wait() != 0
+
+
+def test_a_file_system_without_locks_is_an_error_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older versions of filelock raise what is no OSError."""
+
+    def acquire(*_: object, **__: object) -> None:
+        raise NotImplementedError("FileSystem does not appear to support flock")
+
+    monkeypatch.setattr(FileLock, "acquire", acquire)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSYS)), locked(tmp_path / "lock"):
+        pass
+
+
+class Kernel:
+    """The calls of a file's handle, which fail or do their work."""
+
+    def __init__(self, *, fails: bool) -> None:
+        self.fails, self.calls = fails, list[tuple[str, int]]()
+
+    def DeviceIoControl(self, handle: ctypes.c_void_p, code: int, *_: object) -> int:
+        self.calls.append(("control", code))
+        return not self.fails
+
+    def SetFileInformationByHandle(self, handle: ctypes.c_void_p, kind: int, place: Any, n_bytes: int) -> int:
+        self.calls.append(("set", kind))
+        size = ctypes.cast(place, ctypes.POINTER(ctypes.c_int64)).contents.value
+        if not self.fails:
+            os.ftruncate(handle.value or 0, size)
+        return n_bytes == 8 and not self.fails
+
+
+class Truncated(io.FileIO):
+    """A file that remembers how long it was before truncate(), which writes zeros up to the new end."""
+
+    before = -1
+
+    def truncate(self, size: int | None = None) -> int:
+        self.before = os.fstat(self.fileno()).st_size
+        return super().truncate(size)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_header_is_not_followed_by_zeros_that_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """FSCTL_SET_SPARSE, then FileEndOfFileInfo; if they fail, truncate() does all."""
+    kernel = Kernel(fails=fails)
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(ctypes, "WinDLL", lambda name: kernel, raising=False)
+    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(get_osfhandle=lambda number: number))
+    raw = Truncated(tmp_path / "header", "w")
+    with io.BufferedWriter(raw) as file:
+        file.write(b"GGUF")
+        extend(file, 1 << 30)
+        assert file.tell() == 4
+    assert kernel.calls == [("control", 0x900C4), ("set", 6)]
+    assert raw.before == (4 if fails else 1 << 30)
+    with (tmp_path / "header").open("rb") as written:
+        assert written.read(8) == b"GGUF\0\0\0\0"
+    assert (tmp_path / "header").stat().st_size == 1 << 30

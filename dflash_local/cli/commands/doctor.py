@@ -13,11 +13,12 @@ from dflash_local.cli.flags.engine_arguments import engine_options
 from dflash_local.cli.flags.flag import Flags, add_flags, flag
 from dflash_local.cli.flags.idle_flags import refuse_idle
 from dflash_local.cli.flags.model_flags import ModelFlags, add_model_flags
-from dflash_local.cli.flags.named_models import suggest, take_models
+from dflash_local.cli.flags.named_models import models_to_plan, suggest
 from dflash_local.cli.flags.values import write_text
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
 from dflash_local.diagnose.machine_findings import look_at_machine, look_at_tuning
 from dflash_local.machine.hardware import Machine, this_machine
+from dflash_local.words import file_size_text
 
 REPORT = "dflash-local-report.md"
 # Types to tune by default: those of most models.
@@ -92,9 +93,13 @@ def run(args: DoctorFlags) -> int:
     if info:
         findings += look_at_tuning(info)
     if args.model or args.hf_repo:
-        models = take_models(args, must_exist=False)  # a file that is missing is a finding
-        findings += look_at_models(EngineOptions(**engine_options(args, models)), machine, info)
-        suggest(models)
+        with models_to_plan(args, must_exist=False) as (models, missing):  # a file that is missing is a finding
+            if missing:
+                size = file_size_text(sum(file.size or 0 for file in missing))
+                findings.append(ok("download", f"{size} are not here yet; their headers were read"))
+            options = EngineOptions(**engine_options(args, models))
+            findings += look_at_models(options, machine, info, is_here=not missing)
+            suggest(models)
     elif args.drafter or args.hf_repo_draft:
         findings.append(fail("models", "a drafter cannot be checked alone", "give the target too: -m TARGET.gguf"))
     _report(args.json, findings, machine, library=info)

@@ -14,7 +14,8 @@ _DESCRIPTION = """\
 List the models on this computer, of Ollama, LM Studio, llama.cpp, Jan, GPT4All, text-generation-webui, the Hugging Face
 cache, our own and this folder: for each its drafter, and the command that serves it, in place and without copying.
 
--m takes these names, or the beginning of one, in all commands that load a model (docs/models.md).
+-m of 'serve', 'launch', 'chat', 'bench', 'plan', 'doctor' and 'train' takes these names, or the beginning of one
+(docs/models.md).
 """
 
 

@@ -11,8 +11,9 @@ from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.engine_arguments import engine_options
 from dflash_local.cli.flags.flag import declared, flag
 from dflash_local.cli.flags.model_flags import HubFlags, HubModelFlags, ModelFlags, add_model_flags
-from dflash_local.cli.flags.named_models import suggest, take_models
+from dflash_local.cli.flags.named_models import Models, models_to_plan, suggest
 from dflash_local.cli.terminal.plan_lines import advice, slot_table, table
+from dflash_local.words import file_size_text
 
 if TYPE_CHECKING:
     from dflash_local.engine_options import EngineOptions
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = (
     "Says what a pair would take on each device (weights, KV, tapes, drafter, taps, projector, buffers), the "
-    "largest context that fits, and the flags for it. Nothing is loaded. Given flags stay; with --fit off "
-    "all others stay, too."
+    "largest context that fits, and the flags for it. Nothing is loaded, and of models named by -hf or -hfd only "
+    "headers are downloaded. Given flags stay; with --fit off all others stay, too."
 )
 _UNITS = {"": 2**30, "G": 2**30, "GIB": 2**30, "GB": 10**9, "M": 2**20, "MIB": 2**20, "MB": 10**6}
 
@@ -61,8 +62,10 @@ class PlanFlags(ModelFlags):
     json: bool = flag("--json", "print JSON")
 
 
-# Flags that are not for `serve`, or that say which files to take: it gets the files themselves.
+# Flags that are not for `serve`, or that say which files to take: it gets the files themselves, or their names, with
+# which the last ones stay.
 _LEFT_OUT = {"model", "drafter", "mmproj", *declared(PlanFlags), *declared(HubFlags), *declared(HubModelFlags)}
+_OF_NAMES = {"offline", "mmproj_auto"}
 
 
 def add_parser(commands: Commands) -> None:
@@ -78,14 +81,18 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(args: PlanFlags) -> int:
+    with models_to_plan(args) as (models, missing):
+        return _plan(args, models, sum(file.size or 0 for file in missing))
+
+
+def _plan(args: PlanFlags, models: Models, n_missing: int) -> int:
+    """Plan these models, of which `n_missing` bytes are not here yet."""
     from dflash_local.diagnose.projector import check_options
     from dflash_local.engine_options import EngineOptions
     from dflash_local.plan.check import hint, host_hint, host_shortage, shortage, unused
-    from dflash_local.plan.flags import kept
     from dflash_local.plan.plan_record import record
     from dflash_local.plan.slot_costs import by_slots
 
-    models = take_models(args)
     options = EngineOptions(**engine_options(args, models))
     check_options(options)
     if args.ram:
@@ -94,15 +101,17 @@ def run(args: PlanFlags) -> int:
     on_device = shortage(fitted.plan, {})
     lack = on_device or host_shortage(fitted.plan)
     slots = by_slots(options, args.vram) if args.by_slots else None
-    given = kept(fitted.options, {place: words for place, words in args.typed.items() if place not in _LEFT_OUT})
+    given = _given(args, models, fitted.options)
     if args.json:
         found = record(fitted) | ({"slots": slots} if slots else {}) | {"shortage": lack, "unused": unused(fitted)}
         found["fits"] = found["fits"] and not lack
         found["flags"] += given
-        print(json.dumps(found, indent=1))
+        print(json.dumps(found | {"download": n_missing}, indent=1))
     else:
         print(*table(fitted), "", sep="\n")
-        print(*advice(fitted, given), sep="\n")
+        if n_missing:
+            print(f"to download: {file_size_text(n_missing)}")
+        print(*advice(fitted, _named(models, fitted.options), given), sep="\n")
         if slots:
             print("", *slot_table(slots), sep="\n")
         if lack:
@@ -110,6 +119,23 @@ def run(args: PlanFlags) -> int:
             print(f"\nit does not fit: {lack}\n  fix: {fix}")
     suggest(models)
     return 1 if lack else 0
+
+
+def _named(models: Models, options: EngineOptions) -> list[str]:
+    """The words that name the models to `serve`: files, and names of the Hub, whose files may have been headers."""
+    files = {
+        "target": ("-m", options.model), "drafter": ("-md", options.drafter), "projector": ("--mmproj", options.mmproj)
+    }  # fmt: skip
+    words = {name: (flag, str(path)) for name, (flag, path) in files.items() if path} | dict(models.remote)
+    return [word for name in files for word in words.get(name, ())]
+
+
+def _given(args: PlanFlags, models: Models, options: EngineOptions) -> list[str]:
+    """The typed words that stay."""
+    from dflash_local.plan.flags import kept
+
+    left_out = _LEFT_OUT - _OF_NAMES if models.remote else _LEFT_OUT
+    return kept(options, {place: words for place, words in args.typed.items() if place not in left_out})
 
 
 def _fitted(options: EngineOptions, devices: dict[str, int] | None) -> Fitted:

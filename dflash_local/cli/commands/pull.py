@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local.cli.command import Commands, add_command
-from dflash_local.cli.flags.flag import add_flags, argument, flag
+from dflash_local.cli.flags.flag import SILENT, add_flags, argument, flag
 from dflash_local.cli.flags.idle_flags import refuse_idle
 from dflash_local.cli.flags.model_flags import HubFlags
 from dflash_local.cli.flags.named_models import hub_of
@@ -34,6 +34,7 @@ class PullFlags(HubFlags):
     name: str | None = argument(
         "the target (default: Q4_K_M, then Q8_0)", nargs="?", metavar="USER/NAME[@REVISION][:QUANT]"
     )
+    hf_repo: str | None = flag("-hf -hfr --hf-repo", SILENT)  # the name, as `serve` takes it
     hf_file: str | None = flag("-hff --hf-file", "the file of that repository, of any type", metavar="FILE")
     drafter: str | None = flag(
         "-hfd --spec-draft-hf",
@@ -68,7 +69,8 @@ def run(args: PullFlags) -> int:
     from dflash_local.hub.pairing import Pairing
     from dflash_local.hub.selection import Name
 
-    if (args.name is None) == (args.target is None):
+    named = [name for name in (args.name, args.hf_repo) if name is not None]
+    if len(named) + (args.target is not None) != 1:
         raise RequestError("name one target", hint="give USER/NAME[:QUANT], or --target TARGET.gguf and -hfd USER/NAME")
     if args.target and not args.drafter:
         raise RequestError("--target is on this disk, and no drafter is named", hint="give -hfd USER/NAME")
@@ -81,8 +83,8 @@ def run(args: PullFlags) -> int:
     with hub_of(args.offline, args.hf_token) as hub, Pairing(hub, args.outtype) as pairing:
         if args.target:
             pairing.local_target(args.target)
-        elif args.name:
-            pairing.hub_target(Name.parse(args.name), args.hf_file)
+        else:
+            pairing.hub_target(Name.parse(named[0]), args.hf_file)
         if args.drafter:
             pairing.hub_drafter(Name.parse(args.drafter))
         elif not args.no_drafter:
@@ -90,7 +92,7 @@ def run(args: PullFlags) -> int:
         if not (pairing.drafter and pairing.drafter.is_checkpoint):
             found = f"{pairing.drafter} is a GGUF" if pairing.drafter else "there is no drafter"
             refuse_idle(args.typed, ["outtype"], f"{found}, and only checkpoints are converted")
-        if args.name and not args.no_projector:
+        if named and not args.no_projector:
             pairing.find_projector()
         if args.dry_run:
             _tell(pairing)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.flags.embedding_flags import check_embedding_flags
-from dflash_local.cli.flags.foreign import check_variables
+from dflash_local.cli.flags.foreign import check_config_files, check_variables
 from dflash_local.cli.flags.logs import set_up_logs
 from dflash_local.cli.flags.replica_flags import check_replica_flags, refuse_replicas
 from dflash_local.cli.flags.serve_flags import ServeFlags, add_serve_flags, check_record_flags, is_router
@@ -61,6 +61,9 @@ def run(args: ServeFlags) -> int:
     native_level = set_up_logs(args)
     for note in check_variables(args.line.parser, args.foreign_flags, os.environ):
         log.warning("%s", note)
+    if not args.parent_pipes:  # or its parent tells
+        for note in check_config_files(os.environ):
+            log.warning("%s", note)
     check_embedding_flags(args)
     if is_router(args):
         refuse_replicas(args)

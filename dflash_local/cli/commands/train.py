@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from dflash_local.cli.command import Commands, add_command
+from dflash_local.cli.command_parser import DOWNLOAD
 from dflash_local.cli.flags.flag import FlagGroup, Flags, add_flags, flag, gathered
 from dflash_local.cli.flags.model_file import check_model_file
 from dflash_local.cli.flags.values import count, numbers, path, write_text
@@ -99,8 +100,7 @@ def _help(option: TrainOption, default: Any) -> str:
 
 
 def run(args: TrainFlags) -> int:
-    check_model_file(str(args.settings["model"]), "-m")
-    settings = settings_of(args)
+    settings = settings_of(args, _target(str(args.settings["model"])))
     if args.plan:
         from dflash_local.train.estimate import estimate
 
@@ -126,6 +126,15 @@ def run(args: TrainFlags) -> int:
     return 0
 
 
+def _target(text: str) -> Path:
+    """The file of -m: a path, or a model of another program by name. Raises RequestError and ModelError."""
+    from dflash_local.cli.flags.named_models import model_named
+
+    path = model.path if (model := model_named(text)) else Path(text)
+    check_model_file(str(path), "-m", DOWNLOAD)
+    return path
+
+
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
     """SIGTERM ends the block as Ctrl-C does: what was done is kept."""
@@ -143,13 +152,14 @@ def _terminated_as_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def settings_of(args: TrainFlags) -> TrainSettings:
+def settings_of(args: TrainFlags, model: Path) -> TrainSettings:
     """Raises RequestError."""
     given: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in args.settings.items()
         if value is not None
     }
+    given["model"] = model
     output: Path = given["output"]
     if not output.name:  # as of . and /
         raise RequestError(f"-o {output} is a folder", param="-o", hint="name the file to write, such as NEW.gguf")

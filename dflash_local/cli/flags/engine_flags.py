@@ -103,9 +103,9 @@ class EngineFlags(Flags):
     )
     load_mode: str = flag(
         "-lm --load-mode",
-        "auto, none, mmap, mlock or mmap+mlock (default: auto, which is mmap)",
+        "auto, none, mmap, mlock, mmap+mlock or dio, which is none (default: auto, which is mmap)",
         env="LLAMA_ARG_LOAD_MODE",
-        type=one_of("auto", "none", "mmap", "mlock", "mmap+mlock"),
+        type=one_of("auto", "none", "mmap", "mlock", "mmap+mlock", "dio"),
         default="auto",
         metavar="MODE",
         also={

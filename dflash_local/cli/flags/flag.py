@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, FrozenInstanceError, dataclass, field, fields
+from functools import wraps
 from inspect import get_annotations
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from dflash_local.cli.command_parser import UsageError
 from dflash_local.cli.flags.values import path, path_text, truth
 from dflash_local.cli.parser_actions import set_variables
 
@@ -144,13 +146,42 @@ def add_flag(
     for variable in variables:
         value = os.environ.get(variable)
         if value or (value is not None and action.type not in (path, path_text)):
-            action.default = value if variable == env else "off"
+            action.default = _FromVariable(value if variable == env else "off", variable)
     if action.nargs == 0:
         action.type = truth
+    if isinstance(action.default, _FromVariable):
+        action.type = _naming_variables(action.type if callable(action.type) else str)
     if off:
         group.add_argument(
             *off, dest=action.dest, action="store_false", default=action.default, help=off_help or SILENT
         )
+
+
+class _FromVariable(str):
+    """A default that is the value of an environment variable."""
+
+    variable: str
+
+    def __new__(cls, value: str, variable: str) -> _FromVariable:
+        text = super().__new__(cls, value)
+        text.variable = variable
+        return text
+
+
+def _naming_variables(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    """`kind`, whose errors name the variable that a value comes from: nobody has typed its flag."""
+
+    @wraps(kind)
+    def convert(text: str) -> Any:
+        if not isinstance(text, _FromVariable):
+            return kind(text)
+        try:
+            return kind(str(text))
+        except (argparse.ArgumentTypeError, ValueError) as error:
+            hint = f"correct or unset {text.variable}"
+            raise UsageError(f"the variable {text.variable} is wrong: {error}", hint=hint) from None
+
+    return convert
 
 
 def variables_for(env: str | None, off: Sequence[str] = ()) -> tuple[str, ...]:
@@ -170,6 +201,14 @@ class Joined(Repeating):
     def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
         held = getattr(namespace, self.dest)
         setattr(namespace, self.dest, values if held is self.default else f"{held},{values}")
+
+
+class Merged(Repeating):
+    """A sorted tuple of different values, to which each use of the flag adds; the first use replaces the default."""
+
+    def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
+        held = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, values if held is self.default else tuple(sorted({*held, *values})))
 
 
 class Appended(Repeating):

@@ -7,15 +7,18 @@ change in this table. tests/server/test_llama_flags.py compares both with `commo
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from dflash_local.cli.flags.flag import SILENT, variables_for
 from dflash_local.cli.flags.values import truth
 from dflash_local.cli.parser_actions import actions_by_name, actions_of, set_variables, variables_of
+from dflash_local.cli.typed_path import exists
 from dflash_local.errors import RequestError
 
 
@@ -244,6 +247,20 @@ def check_variables(
     for name in sorted(environ.keys() - known_variables(parser)):
         if name.startswith("LLAMA_ARG_"):
             yield f"{name}: neither the pinned llama-server nor this server has such a variable"
+
+
+def check_config_files(environ: Mapping[str, str]) -> Iterator[str]:
+    """Notes about llama-server's config files, of the machine and of the user, which are not read here: a key that one
+    of them demands would be missed."""
+    if os.name == "nt":
+        folders = [environ.get("PROGRAMDATA"), environ.get("APPDATA")]
+    else:
+        home = environ.get("HOME")
+        folders = ["/etc", environ.get("XDG_CONFIG_HOME") or (home and str(Path(home, ".config")))]
+    for folder in filter(None, folders):
+        path = Path(folder, "llama.cpp", "config.ini")
+        if exists(path):
+            yield f"{path} is llama-server's and is not read here: give its keys as flags or variables"
 
 
 def _effect(foreign: Foreign, variable: str, value: str) -> Effect:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.flags.flag import Flags, flag
+from dflash_local.cli.flags.flag import Flags, Joined, Merged, flag
 from dflash_local.cli.flags.values import amount, count, json_object, path_text, read_text
 from dflash_local.cli.typed_path import is_folder
 from dflash_local.errors import RequestError
@@ -96,6 +96,7 @@ class EndpointFlags(Flags, title="HTTP"):
         "-a --alias",
         "the model's names in the API; the alphabetically first is its id (default: its file name)",
         env="LLAMA_ARG_ALIAS",
+        action=Merged,
         type=_names,
         default=(),
         metavar="NAME[,NAME]",
@@ -104,6 +105,7 @@ class EndpointFlags(Flags, title="HTTP"):
         "--tags",
         "tags for /v1/models, without other effect",
         env="LLAMA_ARG_TAGS",
+        action=Merged,
         type=_names,
         default=(),
         metavar="TAG[,TAG]",
@@ -180,7 +182,11 @@ class ClientFlags(Flags, title="who may ask"):
     """Keys, host names and origins."""
 
     api_key: str | None = flag(
-        "--api-key", "keys; clients must send one of them (default: none)", env="LLAMA_API_KEY", metavar="KEY[,KEY]"
+        "--api-key",
+        "keys; clients must send one of them (default: none)",
+        env="LLAMA_API_KEY",
+        action=Joined,
+        metavar="KEY[,KEY]",
     )
     api_key_file: Path | None = flag(
         "--api-key-file",

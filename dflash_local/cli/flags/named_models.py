@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,10 @@ from dflash_local.cli.typed_path import exists, is_file
 from dflash_local.errors import DFlashError, HubError, ModelError, RequestError
 
 if TYPE_CHECKING:
+    from dflash_local.hub.cache import HubFile
     from dflash_local.hub.client import Hub
+    from dflash_local.hub.local_models import LocalModel
+    from dflash_local.hub.pairing import Pairing
     from dflash_local.hub.selection import Name
 
 NO_MODEL = "give -m TARGET.gguf, or -hf USER/NAME:QUANT, such as unsloth/Qwen3-8B-GGUF:Q4_K_M"
@@ -31,6 +34,7 @@ class Models:
         name: what the target is called, if that is another than its file; `names`: all that it is called.
         auto_convert: whether the drafter may be in another dialect, which is then rewritten.
         may_suggest: whether `suggest` may still tell of a drafter.
+        remote: those of target, drafter and projector that come from the Hub, with the words that name them.
     """
 
     target: str
@@ -40,6 +44,7 @@ class Models:
     names: Sequence[str] = ()
     auto_convert: bool = False
     may_suggest: bool = False
+    remote: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def take_models(args: ModelFlags, *, must_exist: bool = True, writes: bool = True) -> Models:
@@ -53,7 +58,40 @@ def take_models(args: ModelFlags, *, must_exist: bool = True, writes: bool = Tru
         ModelError: a named file is not a GGUF.
         DFlashError: a model cannot be fetched, or a named drafter does not fit.
     """
+    with _chosen(args, must_exist=must_exist, writes=writes) as (models, pairing):
+        if pairing:
+            _fetch(models, pairing)
+        _fetch_projector(models, args)
+    return models
+
+
+@contextmanager
+def models_to_plan(args: ModelFlags, *, must_exist: bool = True) -> Iterator[tuple[Models, Sequence[HubFile]]]:
+    """`take_models`, but while a file of the Hub is missing, its models are files that have their headers alone, as
+    long as this is open. Also yields the files that are missing. Only a projector with an address is downloaded, and a
+    drafter whose header is not at its beginning. Raises the errors of `take_models`."""
+    with _chosen(args, must_exist=must_exist, writes=True) as (models, pairing), ExitStack() as stack:
+        missing: Sequence[HubFile] = pairing.missing() if pairing else ()
+        if pairing and missing:
+            from dflash_local.hub.pair_headers import pair_headers
+
+            headers = stack.enter_context(pair_headers(pairing))
+            _take_files(models, pairing, headers.target, headers.drafter, headers.projector)
+            models.auto_convert = models.auto_convert and not headers.drafter  # that is rewritten already
+            missing = pairing.missing()
+        elif pairing:
+            _fetch(models, pairing)
+        _fetch_projector(models, args)
+        yield models, missing
+
+
+@contextmanager
+def _chosen(args: ModelFlags, *, must_exist: bool, writes: bool) -> Iterator[tuple[Models, Pairing | None]]:
+    """The models that the flags name, without the files of those that come from the Hub, which the pairing has chosen.
+    Raises the errors of `take_models`."""
     repo = target_repository(args)
+    if not repo:
+        refuse_idle(args.typed, ["hf_file"], "it names a file of -hf")
     models = Models("", args.drafter, args.mmproj, repo) if repo else _named_here(args)
     models.auto_convert = args.auto_convert
     drafter_repo = _unless_typed(args, "hf_repo_draft", "drafter")
@@ -70,31 +108,24 @@ def take_models(args: ModelFlags, *, must_exist: bool = True, writes: bool = Tru
     find_drafter = writes and not needs_none
     models.may_suggest = find_drafter and not (repo or drafter_repo)
     if repo or drafter_repo:
-        _fetch(models, args, repo, drafter_repo, find_drafter=find_drafter, find_projector=writes and args.mmproj_auto)
-    elif find_drafter and args.drafting["draft_kind"] != "mtp":
+        find_projector = writes and args.mmproj_auto
+        with _paired(models, args, repo, drafter_repo, find_drafter=find_drafter, find_projector=find_projector) as it:
+            yield models, it
+        return
+    if find_drafter and args.drafting["draft_kind"] != "mtp":
         _take_listed(models)
-    if not repo:
-        refuse_idle(args.typed, ["hf_file"], "it names a file of -hf")
-    if args.mmproj_url and not args.mmproj:
-        from dflash_local.hub.url_file import fetch_url
-
-        with hub_of(args.offline, args.hf_token) as hub:
-            models.projector = str(fetch_url(args.mmproj_url, hub))
-    return models
+    yield models, None
 
 
 def _named_here(args: ModelFlags) -> Models:
     """The file of -m, and its name and projector if it is named as `dflash-local models` lists it. Raises RequestError
     if it could be several."""
     text = args.model or ""
-    models, path = Models(text, args.drafter, args.mmproj, names=(Path(text).stem,)), Path(text)
-    if path.suffix == ".gguf" or path.is_absolute() or exists(path):
+    models, model = Models(text, args.drafter, args.mmproj, names=(Path(text).stem,)), model_named(text)
+    if model is None:
         return models
-    from dflash_local.hub.local_models import find_models, target_names
+    from dflash_local.hub.local_models import target_names
 
-    if not (model := find_models().named(text)):
-        return models
-    note(f"model: {model.name}, {model.path} ({model.program})")
     models.target, models.name, models.names = str(model.path), model.name, target_names(model)
     if model.projector and args.mmproj_auto and not (args.mmproj or args.mmproj_url):
         from dflash_local.diagnose.projector import fitting
@@ -103,6 +134,19 @@ def _named_here(args: ModelFlags) -> Models:
             models.projector = str(model.projector)
             note(f"projector: {model.projector}")
     return models
+
+
+def model_named(text: str) -> LocalModel | None:
+    """The model that `dflash-local models` lists by this name; None if `text` is a path, or no such name. Raises
+    RequestError if it could be several."""
+    path = Path(text)
+    if path.suffix == ".gguf" or path.is_absolute() or exists(path):
+        return None
+    from dflash_local.hub.local_models import find_models
+
+    if model := find_models().named(text):
+        note(f"model: {model.name}, {model.path} ({model.program})")
+    return model
 
 
 def target_repository(args: ModelFlags) -> str | None:
@@ -126,7 +170,8 @@ def _unless_typed(args: ModelFlags, name: str, other: str) -> str | None:
     return None if other in args.typed and name not in args.typed else getattr(args, name)
 
 
-def _fetch(
+@contextmanager
+def _paired(
     models: Models,
     args: ModelFlags,
     repo: str | None,
@@ -134,7 +179,8 @@ def _fetch(
     *,
     find_drafter: bool,
     find_projector: bool,
-) -> None:
+) -> Iterator[Pairing]:
+    """The pairing that has chosen what comes from the Hub; the words that name it are in `models.remote` then."""
     from dflash_local.hub.pairing import Pairing
     from dflash_local.hub.selection import Name
 
@@ -149,15 +195,48 @@ def _fetch(
             pairing.find_drafter(args.drafting["draft_kind"])
         if repo and find_projector and not (args.mmproj or args.mmproj_url):
             pairing.find_projector()
-        target, drafter = pairing.fetch()
-        if repo:
-            models.target = str(target)
-        if projector := pairing.fetch_projector():
-            models.projector = str(projector)
-            note(f"projector: {projector.name}")
-        if drafter:
-            models.drafter, models.auto_convert = str(drafter), True
-            note(f"drafter: {pairing.drafter}")
+        models.remote = _remote(pairing, args, repo, drafter_repo)
+        yield pairing
+
+
+def _remote(pairing: Pairing, args: ModelFlags, repo: str | None, drafter_repo: str | None) -> dict[str, Sequence[str]]:
+    """`Models.remote`. A drafter and a projector that are found by the target's name need no words."""
+    remote: dict[str, Sequence[str]] = {}
+    if repo:
+        remote["target"] = ["-hf", repo, *(["-hff", args.hf_file] if args.hf_file else [])]
+    if drafter_repo:
+        remote["drafter"] = ["-hfd", drafter_repo, *(["-md", args.drafter] if args.drafter else [])]
+    elif pairing.drafter and pairing.drafter.files:
+        remote["drafter"] = []
+    if pairing.projector:
+        remote["projector"] = []
+    return remote
+
+
+def _fetch(models: Models, pairing: Pairing) -> None:
+    target, drafter = pairing.fetch()
+    _take_files(models, pairing, target, drafter, pairing.fetch_projector())
+
+
+def _take_files(models: Models, pairing: Pairing, target: Path, drafter: Path | None, projector: Path | None) -> None:
+    """Take what a pairing has chosen, in these files."""
+    if "target" in models.remote:
+        models.target = str(target)
+    if projector:
+        models.projector = str(projector)
+        note(f"projector: {projector.name}")
+    if drafter:
+        models.drafter, models.auto_convert = str(drafter), True
+        note(f"drafter: {pairing.drafter}")
+
+
+def _fetch_projector(models: Models, args: ModelFlags) -> None:
+    """Download the projector that --mmproj-url names."""
+    if args.mmproj_url and not args.mmproj:
+        from dflash_local.hub.url_file import fetch_url
+
+        with hub_of(args.offline, args.hf_token) as hub:
+            models.projector = str(fetch_url(args.mmproj_url, hub))
 
 
 def _take_listed(models: Models) -> None:

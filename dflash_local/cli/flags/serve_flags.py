@@ -10,7 +10,7 @@ from typing import Any
 from dflash_local import __version__
 from dflash_local.cli.flags.command_line import CommandLine
 from dflash_local.cli.flags.embedding_flags import EmbeddingFlags
-from dflash_local.cli.flags.flag import add_flags, flag, titled
+from dflash_local.cli.flags.flag import Joined, add_flags, flag, titled
 from dflash_local.cli.flags.foreign import Foreign, add_foreign_flags
 from dflash_local.cli.flags.http_flags import HttpFlags, RecordFlags
 from dflash_local.cli.flags.logs import LogFlags
@@ -22,22 +22,34 @@ from dflash_local.errors import RequestError
 
 log = logging.getLogger(__name__)
 
-# llama-server's names for ways of drafting, and the options of an engine that each stands for.
-_SPEC_TYPES: Mapping[str, Mapping[str, Any]] = {
-    "none": {"draft": "off"},
-    "draft-dflash": {},
-    "draft-dspark": {},
-    "draft-mtp": {"draft_kind": "mtp"},
-}
+# llama-server's names for what drafts. All kinds of n-grams are prompt lookup here.
+_SPEC_TYPES = (
+    "none", "draft-dflash", "draft-dspark", "draft-mtp",
+    "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache",
+)  # fmt: skip
+_OTHER_SPEC_TYPES = ("draft-simple", "draft-eagle3")
 
 
-def _spec_type(text: str) -> str:
-    """llama-server's name for a way of drafting."""
-    if text in _SPEC_TYPES:
-        return text
-    if text.startswith("ngram"):
-        raise argparse.ArgumentTypeError(f"{text} is not supported: --lookup on, the default, drafts from the prompt")
-    raise argparse.ArgumentTypeError(f"must be one of {', '.join(_SPEC_TYPES)}, got {text!r}: see docs/drafters.md")
+def _spec_types(text: str) -> str:
+    """A list of llama-server's names for what drafts."""
+    names = text.split(",")
+    for name in names:
+        if name in _OTHER_SPEC_TYPES:
+            raise argparse.ArgumentTypeError(f"{name} is not supported: docs/drafters.md says which drafters are")
+        if name not in _SPEC_TYPES:
+            raise argparse.ArgumentTypeError(f"must be names of {', '.join(_SPEC_TYPES)}, got {name!r}")
+    if "none" in names and len(names) > 1:
+        raise argparse.ArgumentTypeError(f"none means that nothing drafts, got {text!r}")
+    return text
+
+
+def _drafting(names: set[str]) -> dict[str, Any]:
+    """The options of an engine that such names stand for. Prompt lookup also drafts beside the others."""
+    if not names.isdisjoint({"draft-dflash", "draft-dspark"}):
+        return {}
+    if "draft-mtp" in names:
+        return {"draft_kind": "mtp"}
+    return {"draft": "off"} if names == {"none"} else {"draft_kind": "lookup"}
 
 
 class AppFlags(HttpFlags, RecordFlags, RequestFlags, EmbeddingFlags):
@@ -45,16 +57,18 @@ class AppFlags(HttpFlags, RecordFlags, RequestFlags, EmbeddingFlags):
 
     spec_type: str | None = flag(
         "--spec-type",
-        "llama-server's name for what drafts: draft-dflash or draft-dspark, as the file is; draft-mtp is "
-        "--draft-kind mtp, none is --draft off",
+        "llama-server's names for what drafts: draft-dflash or draft-dspark, as the file is; draft-mtp is "
+        "--draft-kind mtp, ngram-mod and the like alone --draft-kind lookup, none is --draft off",
         env="LLAMA_ARG_SPEC_TYPE",
-        type=_spec_type,
-        metavar="TYPE",
+        action=Joined,
+        type=_spec_types,
+        metavar="TYPE[,TYPE]",
     )
 
     @property
     def drafting(self) -> dict[str, Any]:
-        return {**super().drafting, **_SPEC_TYPES[self.spec_type or "draft-dflash"]}
+        named = _drafting(set(self.spec_type.split(","))) if self.spec_type else {}
+        return {**super().drafting, **named}
 
 
 class ServeFlags(AppFlags, RouterFlags, ReplicaFlags, LogFlags):

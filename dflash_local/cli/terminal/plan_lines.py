@@ -30,8 +30,9 @@ def table(fitted: Fitted) -> Iterator[str]:
         yield "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
 
 
-def advice(fitted: Fitted, kept: Sequence[str]) -> Iterator[str]:
-    """Lines with the context and the command to run, with the words of flags to be `kept` at its end."""
+def advice(fitted: Fitted, named: Sequence[str], kept: Sequence[str]) -> Iterator[str]:
+    """Lines with the context and the command to run: the words that have `named` the models come first in it, those of
+    flags to be `kept` last."""
     from dflash_local.plan.check import unused
     from dflash_local.plan.flags import flags
 
@@ -47,9 +48,7 @@ def advice(fitted: Fitted, kept: Sequence[str]) -> Iterator[str]:
         yield f"left free: {keeps}"
     if why := unused(fitted):
         yield why
-    files = {"-m": plan.options.model, "-md": plan.options.drafter, "--mmproj": plan.options.mmproj}
-    models = [word for flag, path in files.items() if path for word in (flag, str(path))]
-    yield " ".join(("dflash-local serve", shlex.join(models), flags(plan.options), *map(shlex.quote, kept)))
+    yield " ".join(("dflash-local serve", shlex.join(named), flags(plan.options), *map(shlex.quote, kept)))
 
 
 def slot_table(slots: Mapping[str, Any]) -> Iterator[str]:

@@ -197,6 +197,29 @@ static void changes_of_width_are_told_from_slow_times() {
     CHECK(std::fabs(c.costs().rebuild_ms - 1.5) < 0.2);
 }
 
+// Several passes in one say nothing of the cost of one, unless nothing is known.
+static void split_passes_teach_no_costs() {
+    const pass_limits l = limits();
+    for (const bool known : { false, true }) {
+        controller        c(l);
+        std::vector<slot> slots = { writer(0), writer(1) };
+        if (known) {
+            set_costs(c);
+        }
+        slots[0].pass.n_rows = 16;
+        slots[1].pass.n_rows = 4;
+        pass_record pass;
+        pass.n_rows     = 20;
+        pass.trees_only = pass.is_split = true;
+        pass.verify_ms                  = 10.0 + 16 + 10.0 + 4;
+        const double before = c.costs().verify.at(20), rebuild_ms = c.costs().rebuild_ms;
+        for (int i = 0; i < 50; ++i) {
+            c.observe_verify(slots, pass);
+        }
+        CHECK((c.costs().verify.at(20) == before && c.costs().rebuild_ms == rebuild_ms) == known);
+    }
+}
+
 static void reasons_without_choice() {
     pass_limits l = limits();
     l.max_length  = 0;
@@ -630,6 +653,9 @@ static void padding() {
         c.costs().verify.set(rows, 500.0);
     }
     CHECK(sizes() == all({ 1, 3, 4 }));   // costs more than three passes
+    CHECK(!c.splits({ 1, 3, 4 }));
+    l.splits_trees = true;
+    CHECK(c.splits({ 1, 3, 4 }) && !c.splits({ 4, 0, 4 }) && !c.splits({ 0, 0, 0 }));
     l.equal_trees = false;
     CHECK(sizes() == all({ 1, 3, 4 }));
     slots[1].state = DFLASH_READING;
@@ -703,6 +729,7 @@ int main() {
     windows();
     padded_passes();
     changes_of_width_are_told_from_slow_times();
+    split_passes_teach_no_costs();
     reasons_without_choice();
     the_better_of_two_drafters();
     a_drafter_that_fails_gives_way(0);

@@ -3,6 +3,7 @@
 #include "draft/earlier_answers.h"
 
 #include "check.h"
+#include "refused_size.h"
 
 #include <algorithm>
 #include <deque>
@@ -25,6 +26,26 @@ static std::vector<tokens> found_by(
         }
     }
     return all;
+}
+
+// The owner of an answer that cannot be kept begins anew, and no other one.
+static void without_memory_an_owner_is_forgotten() {
+    earlier_answers answers(1000);
+    answers.add(1, { 1, 2, 3, 4 }, 0);
+    refused_size = 1024 * sizeof(int32_t);   // the heads of 1000 places
+    bool refused = false;
+    try {
+        answers.add(2, { 1, 2, 3, 5 }, 0);
+    } catch (const std::bad_alloc &) {
+        refused = true;
+    }
+    refused_size = 0;
+    CHECK(refused);
+    answers.forget(2);
+    CHECK(found_by(answers, 2, { 1, 2 }, 3).empty());
+    answers.add(2, { 1, 2, 3, 6 }, 0);
+    CHECK((found_by(answers, 2, { 1, 2 }, 3) == std::vector<tokens>{ { 6 } }));
+    CHECK((found_by(answers, 1, { 1, 2 }, 3) == std::vector<tokens>{ { 4 } }));
 }
 
 static void owners() {
@@ -106,6 +127,7 @@ static void the_oldest_go_first() {
 
 int main() {
     owners();
+    without_memory_an_owner_is_forgotten();
     media();
     prompts();
     the_oldest_go_first();

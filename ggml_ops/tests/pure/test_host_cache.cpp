@@ -87,6 +87,13 @@ static void a_longer_one_replaces_what_it_holds() {
     CHECK(cache.size() == 2 && cache.bytes() == 2 * 10 + 220 * 4);
 }
 
+static void what_never_fits_costs_nothing() {
+    host_cache cache(1000);
+    CHECK(cache.add(talk(0, 50, 100)) && cache.add(talk(1000, 50, 100)));
+    CHECK(!cache.add(talk(0, 100, 2000)));   // it covers the first
+    CHECK(cache.size() == 2 && cache.bytes() == 600 && cache.holds(talk(0, 50, 0).tokens));
+}
+
 static void the_oldest_leave() {
     host_cache cache(1000);
     for (int32_t i = 0; i < 4; ++i) {
@@ -113,6 +120,7 @@ int main() {
     the_best_one_is_found();
     the_one_that_is_worth_most_is_found();
     a_longer_one_replaces_what_it_holds();
+    what_never_fits_costs_nothing();
     the_oldest_leave();
     return TEST_RESULT;
 }

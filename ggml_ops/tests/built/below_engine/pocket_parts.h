@@ -47,7 +47,9 @@ struct pocket_parts {
     dflash::cache        cache;
 
     explicit pocket_parts(const char * model, bool kv_unified = true) :
-        params(pocket_params(model, kv_unified)), models(params, {}), target(params, models), drafts(target, {}),
+        pocket_parts(pocket_params(model, kv_unified)) {}
+    explicit pocket_parts(const dflash_engine_params & params) :
+        params(params), models(params, {}), target(params, models), drafts(target, {}),
         cache(target.params(), models, target, drafts, media) {}
 
     // Computes tokens [from, all) of a text for a sequence and returns the logits after the last one.

@@ -3,30 +3,14 @@
 //   test_cache MODEL.gguf
 
 #include "pocket_parts.h"
+#include "refused_size.h"
 
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <new>
 #include <string>
 
 using namespace dflash;
-
-// Blocks of this many bytes cannot be allocated, 0: all can.
-static size_t refused_size = 0;
-
-// All forms that could meet in one block: the sanitizer wants it freed as it was allocated.
-void * operator new(size_t size, const std::nothrow_t &) noexcept {
-    return size > 0 && size == refused_size ? nullptr : std::malloc(size > 0 ? size : 1);
-}
-
-void * operator new(size_t size) {
-    void * p = operator new(size, std::nothrow);
-    return p ? p : throw std::bad_alloc();
-}
-
-void operator delete(void * p) noexcept { std::free(p); }
-void operator delete(void * p, size_t) noexcept { std::free(p); }
 
 // Runs a request that reads its prompt and ends. Returns how many of its tokens were cached.
 static int32_t run(pocket_parts & r, int32_t id, const tokens & prompt) {
@@ -34,7 +18,7 @@ static int32_t run(pocket_parts & r, int32_t id, const tokens & prompt) {
     r.read(id, prompt, n_cached);
     r.cache.add_prompt(id, (int32_t) prompt.size() - n_cached);
     r.cache.end(id);
-    CHECK(r.cache.at(id).tokens == prompt);
+    CHECK(r.cache.at(id).tokens == prompt && !r.cache.at(id).prompt);
     return n_cached;
 }
 
@@ -95,6 +79,30 @@ static void without_memory_for_a_copy_it_is_read(const char * model) {
     CHECK(run(r, 2, second) == 100 && r.cache.moved().shared == 1);
     r.cache.end(0);
     r.cache.end(1);
+}
+
+// A state that fits the host's cache, of a conversation that does not: nobody makes room for it.
+static void what_never_fits_evicts_nobody(const char * model) {
+    constexpr size_t     LIMIT = 3 << 20;   // a token takes less than the ids of all that fit
+    dflash_engine_params p     = pocket_params(model);
+    p.cache_ram                = LIMIT >> 20;
+    p.n_ctx = p.n_batch = p.n_ubatch = 4096;
+    pocket_parts r(p);
+    run(r, 0, counted(20, 50));
+    r.cache.leave(0);
+    CHECK(r.cache.host().size() == 1 && r.cache.moved().saved == 1);
+    const auto size_of = [&](int32_t n) {
+        run(r, 0, tokens(n, 25));
+        const size_t size = r.target.memory().size(0);
+        r.cache.forget(0);
+        return size;
+    };
+    const size_t each = size_of(101) - size_of(100);
+    tokens       text(100 + (LIMIT - size_of(100)) / each, 25);
+    run(r, 0, text);
+    CHECK(r.target.memory().size(0) <= LIMIT && r.target.memory().size(0) + text.size() * sizeof(text[0]) > LIMIT);
+    r.cache.leave(0);
+    CHECK(r.cache.host().size() == 1 && r.cache.moved().saved == 1 && r.cache.moved().left == 2);
 }
 
 static void the_oldest_leaves_and_comes_back(pocket_parts & r) {
@@ -164,9 +172,24 @@ static void without_a_drafter_nothing_is_kept_of_taps(pocket_parts & r) {
     CHECK(c.drafts.empty() && r.drafts.refusal(c).empty());
 }
 
+// A drafter's context that holds nothing, and knows where it ends.
+struct ends_of_texts : draft_context {
+    std::vector<int32_t> ends = std::vector<int32_t>(3);
+
+    int32_t   end(int32_t slot) const override { return ends[slot]; }
+    void      rewind(int32_t slot, int32_t pos) override { ends[slot] = pos; }
+    void      restart(int32_t slot, int32_t pos) override { ends[slot] = pos; }
+    ring_copy take(int32_t, int32_t) const override { return {}; }
+    void      put(int32_t slot, const ring_copy & copy) override { ends[slot] = copy.end; }
+    size_t    copy_bytes(int32_t) const override { return 0; }
+    bool      fits(const ring_copy &) const override { return true; }
+    std::map<ggml_backend_buffer_type_t, size_t> memory() const override { return {}; }
+};
+
 // A drafter that never drafts, and wants to know where rows stand.
 struct reader_of_taps : drafter {
-    int32_t size;
+    int32_t       size;
+    ends_of_texts held;
 
     explicit reader_of_taps(int32_t size) : size(size) {}
     const drafter_kind &                         kind() const override { std::abort(); }
@@ -178,8 +201,8 @@ struct reader_of_taps : drafter {
     bool                                         on_device() const override { return false; }
     drafter_layers                               layers() const override { std::abort(); }
     bool                                         has_sections() const override { return true; }
-    draft_context &                              context() override { std::abort(); }
-    const draft_context &                        context() const override { std::abort(); }
+    draft_context &                              context() override { return held; }
+    const draft_context &                        context() const override { return held; }
     std::map<ggml_backend_buffer_type_t, size_t> compute_memory() const override { return {}; }
     void run(const std::vector<draft_job> &, int32_t, std::vector<draft> &) override {}
 };
@@ -208,6 +231,29 @@ static void taps_wait_and_move(pocket_parts & r) {
     clear(r);
 }
 
+static void without_memory_for_taps_the_drafter_begins_anew(pocket_parts & r) {
+    const int32_t size = 2 * llama_model_n_embd(r.target.model());
+    r.target.set_tapped_layers({ 0, 1 });
+    draft_memory drafts(r.target, std::make_unique<reader_of_taps>(size));
+    run(r, 0, counted(20, 6));
+    const auto begins_at = [&](int32_t end) {
+        refused_size = 0;
+        CHECK(drafts.taps().of(0).rows == 0 && drafts.taps().of(0).pos == end && drafts.taps().of(0).data.empty());
+        CHECK(drafts.drafter().context().end(0) == end);
+    };
+    refused_size = 6 * size * sizeof(float);
+    drafts.keep_taps(0, 0, 6);
+    begins_at(6);
+    drafts.keep_taps(0, 0, std::vector<int32_t>{ 0 });
+    CHECK(drafts.taps().of(0).rows == 1 && drafts.taps().of(0).pos == 6);
+    refused_size = 4 * size * sizeof(float);   // for its last part: twice what there was
+    drafts.begin_anew(1, 6);
+    drafts.keep_taps(1, 0, std::vector<int32_t>{ 0, 1, 3 });
+    refused_size = 0;
+    CHECK(drafts.taps().of(1).rows == 0 && drafts.taps().of(1).pos == 9);
+    clear(r);
+}
+
 int main(int argc, char ** argv) {
     if (argc < 2) {
         return 2;
@@ -216,11 +262,13 @@ int main(int argc, char ** argv) {
     a_beginning_is_found(r);
     a_sequence_waits_for_another_that_reads(r);
     without_memory_for_a_copy_it_is_read(argv[1]);
+    what_never_fits_evicts_nobody(argv[1]);
     the_oldest_leaves_and_comes_back(r);
     a_running_one_is_set_aside(r);
     one_that_waits_is_set_aside(r);
     a_file_gives_it_back(r, "test_cache.slot");
     without_a_drafter_nothing_is_kept_of_taps(r);
     taps_wait_and_move(r);
+    without_memory_for_taps_the_drafter_begins_anew(r);
     return TEST_RESULT;
 }

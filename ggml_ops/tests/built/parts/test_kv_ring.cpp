@@ -214,6 +214,7 @@ void copies_fit_any_ring() {
         for (int32_t i = 0; i < 11; ++i) {
             a.write(0, 60);
         }
+        CHECK(a.ring.copy_bytes(0) == a.ring.take(0, 660).bytes());
         for (const int32_t end : { 660, 500, 130, 1, 0 }) {
             const ring_copy copy = a.ring.take(0, end);
             CHECK(b.ring.fits(copy));
