@@ -69,9 +69,15 @@ class AnswerRecord:
             self._told = True
 
     def _keep(self, request: RequestOptions, completion: Completion) -> None:
-        prompt = list(request.prompt_tokens)
-        temperature = (request.sampling or SamplingParams()).temperature
-        self._write(Text.written(key_of(prompt), 0, prompt, temperature, completion, self._target))
+        if self._full:
+            return
+        try:
+            prompt = list(request.prompt_tokens)
+            temperature = (request.sampling or SamplingParams()).temperature
+            self._write(Text.written(key_of(prompt), 0, prompt, temperature, completion, self._target))
+        except Exception:  # nobody reads the result of this call
+            self._full = True
+            log.exception("an answer could not be recorded: later answers are not kept")
 
     def _write(self, text: Text) -> None:
         if self._full:

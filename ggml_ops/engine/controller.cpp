@@ -411,10 +411,11 @@ void controller::learn_values(slot & s) const {
 }
 
 // What a step with drafts counts for. After a plain step it is not charged for what many in a row pay once: a graph of
-// another width, and the taps of the rest. Nor may one slow pass (another process) end drafting.
+// another width, and the taps of the rest. Nor may one slow pass (another process) end drafting. What several passes
+// take is no such accident.
 double controller::counted_ms(const pass_record & pass, double verify_ms, double n_cells) const {
     const double usual = costs_.verify.at(pass.n_rows, n_cells);
-    const double most  = usual > 0 ? (was_drafted_ ? 2 * usual : usual) : verify_ms;
+    const double most  = usual > 0 && !pass.is_split ? (was_drafted_ ? 2 * usual : usual) : verify_ms;
     return usual_draft_ms_ + std::min(verify_ms, most) + costs_.other_ms;
 }
 

@@ -52,7 +52,7 @@ void mtp_context::leave(int32_t slot) {
     try {
         rows = take(slot, slots_[slot].end);
     } catch (const std::bad_alloc &) {
-        rows = {};   // it goes on without them
+        rows.data.clear();   // it goes on without them
     }
     restart(slot, slots_[slot].end);
     slots_[slot].aside = std::move(rows);

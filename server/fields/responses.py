@@ -110,6 +110,7 @@ class ResponsesRequest(SingleFields):
         "messages": "input",
         "reasoning_effort": "reasoning.effort",
         "response_format.json_schema.schema": "text.format.schema",
+        "tool_choice.allowed_tools": "tool_choice",
     }
     POLICY: ClassVar = Policy(
         names={"max_tokens": ("max_output_tokens", "max_tokens", "n_predict")},

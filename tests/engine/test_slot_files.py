@@ -221,24 +221,24 @@ def test_foreign_files(make: Make, pocket: dict[str, Path], tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "saved", "restored"),
+    ("saved", "restored"),
     [
-        ("", {}, {"cache_type_k_draft": "f32"}),
-        ("", {"cache_type_k_draft": "f32", "cache_type_v_draft": "f32"}, {}),
-        ("", {}, {"draft_kind": "lookup"}),
-        ("", {"draft_kind": "lookup"}, {}),
+        ({}, {"cache_type_k_draft": "f32"}),
+        ({"cache_type_k_draft": "f32", "cache_type_v_draft": "f32"}, {}),
+        ({}, {"draft_kind": "lookup"}),
+        ({"draft_kind": "lookup"}, {}),
     ],
     ids=str,
 )
 def test_of_other_drafts_the_text_comes_back(
-    make: Make, name: str, saved: dict[str, Any], restored: dict[str, Any], tmp_path: Path
+    make: Make, saved: dict[str, Any], restored: dict[str, Any], tmp_path: Path
 ) -> None:
     """Their context is left out: the drafter begins anew."""
-    engine = make(name, **saved)
+    engine = make(**saved)
     first = words(engine, 150)
     turn = first + say(engine, first, id_slot=0).tokens + words(engine, 20)
     engine.save_slot(0, tmp_path / "slot")
-    other = make(name, **restored)
+    other = make(**restored)
     other.restore_slot(1, tmp_path / "slot")
     done = say(other, turn, id_slot=1, budget=16)
     assert done.cached_tokens == len(turn) - 21

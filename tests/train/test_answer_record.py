@@ -300,6 +300,27 @@ def test_the_engines_thread_does_not_go_through_prompts(
     assert len(threads) == 1 and threads[0] is not threading.current_thread()
 
 
+def test_an_error_ends_the_record(
+    pocket: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody waits for the thread that writes."""
+    asked: list[object] = []
+
+    def fails(prompt: object) -> str:
+        asked.append(prompt)
+        raise MemoryError
+
+    monkeypatch.setattr(answer_record, "key_of", fails)
+    record = AnswerRecord(tmp_path, pocket["target"], 1 << 20)
+    request: Any = SimpleNamespace(prompt_tokens=[1, 2, 3], sampling=None)
+    completion: Any = SimpleNamespace(tokens=list(range(10)), finish_reason="stop", stopped_by=None)
+    record(request, completion)
+    record(request, completion)
+    record.close()
+    assert len(asked) == 1
+    assert caplog.text.count("an answer could not be recorded") == 1
+
+
 def test_folder_that_cannot_be_made(pocket: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RequestError, match="cannot record"):

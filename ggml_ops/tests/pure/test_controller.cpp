@@ -400,6 +400,21 @@ static void drafts_that_lose() {
     CHECK(c.choose_length(slots).length > 1 && c.reason() == reason::pays);
 }
 
+// What several passes take counts, though one of that width is known to take less.
+static void drafts_that_lose_in_split_passes() {
+    const pass_limits l = limits();
+    controller        c(l);
+    set_costs(c);
+    std::vector<slot> slots = { writer(0), writer(1) };
+    pass_record       next;
+    for (int i = 0; i < 200; ++i) {
+        next          = draft_step(c, slots, next, 0.9f, 5.0);
+        next.is_split = next.n_rows > 2;
+        verify(c, slots, next, next.is_split ? 5 : 0, (next.is_split ? 6 : 1) * (10.0 + next.n_rows));
+    }
+    CHECK(c.switch_state().resting());
+}
+
 // A drafter that always fails rests, too, unless a request's own budget asks for its blocks. Once it works again
 // nothing is said of its failure.
 static void a_drafter_that_fails_rests() {
@@ -739,6 +754,7 @@ int main() {
     rests_are_nobodys_turns();
     drafts_that_pay();
     drafts_that_lose();
+    drafts_that_lose_in_split_passes();
     a_drafter_that_fails_rests();
     failures_beside_drafts();
     fixed_budgets_teach_the_switch_nothing();
