@@ -25,7 +25,7 @@ from benchmarks import memory_rate, pairs, record
 from benchmarks.comparison import Cell, Run, speed
 from benchmarks.http_load import LoadError
 from benchmarks.record import requests, say
-from benchmarks.systems import OURS, OWN_PLAIN, PLAIN, SWEEP, UPSTREAM, VARIANTS, Setting, Systems
+from benchmarks.systems import OURS, OWN_PLAIN, PLAIN, SWEEP, VARIANTS, Setting, Systems
 from dflash_local.build import peer
 from dflash_local.demo.pocket import DRAFTERS
 
@@ -62,13 +62,13 @@ def measure_apart(
     setting: Setting, prompts: Sequence[dict[str, Any]], cells: Sequence[Cell], n: int, repeats: int
 ) -> Iterator[Sequence[Cell]]:
     """One server after the other answers all prompts of all `cells`, which have no runs yet, `repeats` times. Yields
-    the filled cells once plain and ours are in them, and after each further system: the longest drafts first, which are
-    the fastest on a device, so that little is missing if the time ends early.
+    the filled cells once plain and ours are in them, and after each further system: those that were best elsewhere
+    first (n-grams, a least probability, long drafts), so that little is missing if the time ends early.
 
     Upstream's draft lengths that fail are left out. Raises LoadError if plain or ours fails.
     """
     commands = setting.sweep()
-    names = [PLAIN, OURS, *reversed(UPSTREAM), *(name for name in SWEEP if name not in UPSTREAM)]
+    names = [PLAIN, OURS, *reversed(SWEEP)]
     for cell in cells:
         cell.left_out.update(dict.fromkeys(names, "not measured yet"))
     for name in names:

@@ -15,6 +15,7 @@ from benchmarks.gpu_proof.unpacked import BundleError, unpack
 REPO = Path(__file__).resolve().parents[2]
 BUNDLE, WORK = REPO / "build" / "bundle", REPO / "build" / "gpu-proof"
 RESULTS = REPO / "benchmarks" / "results" / "gpu"
+OWN_FOLDER = "gpu-proof-pairs"  # in the one of --pairs, where other programs have theirs
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,7 +35,9 @@ def parser() -> argparse.ArgumentParser:
         "-o", "--out", type=Path, metavar="DIR", help="results (benchmarks/results/gpu; cpu: build/gpu-proof/results)"
     )
     ap.add_argument("--pairs", type=Path, default=WORK / "pairs", metavar="DIR", help="inflated pairs: a fast disk")
-    ap.add_argument("--list", action="store_true", help="only say what would run, with the limits")
+    ap.add_argument(
+        "--list", action="store_true", help="only say what would run, with the limits if each part takes all of its own"
+    )
     return ap
 
 
@@ -52,8 +55,9 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: there is no part {', '.join(sorted(unknown))}; there is {', '.join(p.name for p in plan)}")
         return 2
     if args.list:
-        limits = [parts.share(part, plan, clock.left) for part in plan]
-        print(*(f"{s:5.0f} s  {part.name}: {part.what}" for part, s in zip(plan, limits, strict=True)), sep="\n")
+        chosen = [part for part in plan if not args.only or part.name in args.only]
+        limits = parts.shares(chosen, clock.left)
+        print(*(f"{s:5.0f} s  {part.name}: {part.what}" for part, s in zip(chosen, limits, strict=True)), sep="\n")
         return 0
     try:
         unpacked = unpack(args.source, WORK, REPO)
@@ -69,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     chosen = [part for part in plan if args.again or not record.is_done(part.name)]
     chosen = [part for part in chosen if not args.only or part.name in args.only]
     pairs = [part.pair for part in chosen if part.pair]
-    with Inflater(pairs, args.pairs.resolve(), environment, out / "logs") as inflater:
+    with Inflater(pairs, args.pairs.resolve() / OWN_FOLDER, environment, out / "logs") as inflater:
 
         def tell(outcome: Outcome) -> None:
             record.add(outcome, inflater.seconds)
@@ -79,6 +83,13 @@ def main(argv: list[str] | None = None) -> int:
     return 0 if all(outcome.status == Outcome.DONE for outcome in outcomes) else 1
 
 
+def end_on_signals() -> None:
+    """Parts have their own process groups, and would live on. A signal that is ignored (nohup) stays so."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # parts have their own process groups, and would live on
+    end_on_signals()
     sys.exit(main())

@@ -18,6 +18,7 @@ LIBRARY = re.compile(rb"(?<=\0)lib(?:cudart|cublas|cublasLt)\.so\.[0-9]+(?=\0)")
 QUERY = "name,memory.total,driver_version,compute_cap,clocks.max.sm,clocks.max.memory"
 CAPABILITY = 3  # its place in QUERY
 ARCHITECTURES = "-DCMAKE_CUDA_ARCHITECTURES="
+ARCHITECTURE = re.compile(r"(?P<number>\d+)(?P<letter>[af]?)(?P<only>-real|-virtual|)")  # of CMake's list
 SECONDS = 60.0  # of a program that only looks
 # ggml names a device only if its driver, its runtime and our libraries fit together.
 TELL_DEVICES = """
@@ -46,22 +47,42 @@ def look(device: str, built: Path, flags: Sequence[str] = ()) -> Found:
     if device == "cpu":
         return Found(f"a rehearsal on the CPU, {os.cpu_count()} threads, {platform.system()} {platform.release()}")
     lines = gpus()
-    check_architecture(lines[0], flags)
+    if note := check_architecture(lines, flags):
+        print(note, flush=True)
     return Found("; ".join(lines), tuple(dict.fromkeys(find(name).parent for name in needed(built))))
 
 
-def check_architecture(gpu: str, flags: Sequence[str]) -> None:
-    """Is there code for the GPU in a build with these flags? `gpu` is a line of `gpus`. Raises DeviceError."""
+def check_architecture(gpus: Sequence[str], flags: Sequence[str]) -> str:
+    """Is there code for one of the GPUs (lines of `gpus`; CUDA's order is another) in a build with these flags? Returns
+    a note if the driver has to compile it; "" if not. Raises DeviceError."""
     built = next((flag.removeprefix(ARCHITECTURES) for flag in reversed(flags) if flag.startswith(ARCHITECTURES)), "")
-    numbers = [int(number) for number in re.findall(r"(\d+)[af]?(?:-real)?(?=;|$)", built)]
-    capability = [word.strip() for word in gpu.split(",")][CAPABILITY]
-    if not numbers or not re.fullmatch(r"\d+\.\d", capability):
-        return
-    here = int(capability.replace(".", ""))
-    if not any(number // 10 == here // 10 and number <= here for number in numbers):
-        raise DeviceError(
-            f"the bundle has code for {built}, not for this GPU ({gpu}): make one with --cuda-arch {here}"
+    codes = [code for code in map(ARCHITECTURE.fullmatch, built.split(";")) if code]
+    capabilities = [[word.strip() for word in gpu.split(",")][CAPABILITY] for gpu in gpus]
+    if not codes or not all(re.fullmatch(r"\d+\.\d", capability) for capability in capabilities):
+        return ""
+    here = [int(capability.replace(".", "")) for capability in capabilities]
+    if any(is_ready(code, number) for code in codes for number in here):
+        return ""
+    if later := [number for number in here if any(is_compiled(code, number) for code in codes)]:
+        return (
+            f"the bundle has code for {built}: the driver compiles it for this GPU when a program first uses it, which "
+            f"takes time and may be slower than code of its own (--cuda-arch {later[0]})"
         )
+    raise DeviceError(
+        f"the bundle has code for {built}, not for this GPU ({'; '.join(gpus)}): make one with --cuda-arch {here[0]}"
+    )
+
+
+def is_ready(code: re.Match[str], capability: int) -> bool:
+    """Does a GPU run this machine code, which is for its generation?"""
+    number = int(code["number"])
+    return code["only"] != "-virtual" and number // 10 == capability // 10 and number <= capability
+
+
+def is_compiled(code: re.Match[str], capability: int) -> bool:
+    """Does the driver compile it? A plain architecture has PTX, too, which is for all later GPUs unless it has a
+    letter."""
+    return code["only"] != "-real" and not code["letter"] and int(code["number"]) <= capability
 
 
 def check_seen(name: str, environment: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from pathlib import Path
 from typing import IO
@@ -25,7 +25,8 @@ ROOM = {("8b", "q4_k_m"): 6, ("8b", "q8_0"): 10, ("27b", "q4_k_m"): 19, ("27b", 
 
 
 class Inflater:
-    """A context manager: entering starts the work, leaving stops what still runs."""
+    """A context manager: entering starts the work, leaving stops what still runs. `folder` has nothing but pairs: what
+    is unfinished there is deleted."""
 
     def __init__(self, pairs: Sequence[PairName], folder: Path, environment: Mapping[str, str], logs: Path) -> None:
         self.folder, self._environment, self._logs = folder, dict(environment), logs
@@ -36,6 +37,7 @@ class Inflater:
         self._seconds: dict[str, float] = {}
         self._changed = threading.Condition()
         self._closed = self._paused = False
+        self._paused_at = self._stood = 0.0  # since when, and for how many seconds before
 
     def __enter__(self) -> Inflater:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -53,6 +55,8 @@ class Inflater:
             process.kill()
             process.wait()
         self._clean()
+        with suppress(OSError):  # it is not empty: pairs are kept for the next run
+            self.folder.rmdir()
 
     def _clean(self) -> None:
         """Delete gigabytes that killed processes have left."""
@@ -85,6 +89,10 @@ class Inflater:
 
     def _pause(self, paused: bool) -> None:
         with self._changed:
+            if paused:
+                self._paused_at = time.monotonic()
+            else:
+                self._stood += time.monotonic() - self._paused_at
             self._paused = paused
             for process in self._running.values():
                 if process:
@@ -93,28 +101,37 @@ class Inflater:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """How long each pair took that is done."""
+        """How long each pair took that is done, without the time in which it stood still."""
         with self._changed:
             return dict(self._seconds)
+
+    def _now(self) -> float:
+        """A clock that stands still while nothing is made."""
+        with self._changed:
+            return (self._paused_at if self._paused else time.monotonic()) - self._stood
 
     def drop(self, pair: PairName) -> None:
         """Delete a pair that no part needs any longer."""
         with self._changed:
             self._kept.discard(pair)
-        for folder in self.folder.glob(f"{pair.shape}-{pair.ftype}-{pair.drafter}-*"):
+        for folder in self._folders(pair):
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _folders(self, pair: PairName) -> list[Path]:
+        """Where the pair is, if it is there: of an interrupted run, too."""
+        return [*self.folder.glob(f"{pair.name}-{pair.drafter}-*")]
 
     def _work(self) -> None:
         while pair := self._take():
             log = self._logs / f"inflate-{pair.drafter}-{pair.name}.log"
             log.parent.mkdir(parents=True, exist_ok=True)
-            start = time.monotonic()
+            start = self._now()
             with log.open("wb") as file:
                 status = self._start(pair, file).wait()
             with self._changed:
                 del self._running[pair]
                 if status == 0:
-                    self._seconds[f"{pair.drafter} {pair.name}"] = round(time.monotonic() - start, 1)
+                    self._seconds[f"{pair.drafter} {pair.name}"] = round(self._now() - start, 1)
                     self._kept.add(pair)
                 self._ended[pair] = "" if status == 0 else f"its pair could not be inflated (log: {log.name})"
                 self._changed.notify_all()
@@ -134,16 +151,17 @@ class Inflater:
             return process
 
     def _take(self) -> PairName | None:
-        """The next pair, once nothing is measured and the disk has room for it besides the running ones. One for which
-        nothing can make room has failed."""
+        """The next pair, once nothing is measured and the disk has room for it besides the running ones. One that is
+        there already comes first and needs none; one for which nothing can make room has failed."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or not self._paused)
                 if self._closed or not self._waiting:
                     return None
                 needed = sum(ROOM.get((pair.shape, pair.ftype), 1) for pair in (self._waiting[0], *self._running))
-                if shutil.disk_usage(self.folder).free > needed << 30:
-                    pair = self._waiting.pop(0)
+                has_room = shutil.disk_usage(self.folder).free > needed << 30
+                if pair := next(filter(self._folders, self._waiting), self._waiting[0] if has_room else None):
+                    self._waiting.remove(pair)
                     self._running[pair] = None
                     return pair
                 if not self._running and not self._kept:

@@ -86,6 +86,14 @@ def share(part: Part, waiting: Sequence[Part], seconds: float) -> float:
     return min(part.limit, max(0.0, seconds - kept))
 
 
+def shares(waiting: Sequence[Part], seconds: float) -> list[float]:
+    """The limits of all parts if each takes all of its own."""
+    limits: list[float] = []
+    for i, part in enumerate(waiting):
+        limits.append(share(part, waiting[i:], seconds - sum(limits)))
+    return limits
+
+
 def plan(
     device: str, out: Path, threads: int, limits: Mapping[str, float], minutes: float = FULL_MINUTES
 ) -> list[Part]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,12 +17,15 @@ from benchmarks.gpu_proof.runner import Outcome
 from dflash_local.build.commit import running_commit
 from dflash_local.machine.hardware import this_machine
 
+SWITCHES = ("DFLASH_", "GGML_", "CUDA_VISIBLE_DEVICES")
+SECRETS = re.compile("KEY|TOKEN|SECRET|PASSWORD")
+
 
 def settings(environment: Mapping[str, str]) -> str:
-    """Variables that change what is measured; "" if there are none. Those that name a folder do not."""
-    kept = ("DFLASH_", "GGML_", "CUDA_VISIBLE_DEVICES")
-    found = {name: value for name, value in environment.items() if name.startswith(kept) and "/" not in value}
-    return ", ".join(f"{name}={value}" for name, value in sorted(found.items()))
+    """Variables that change what is measured; "" if there are none. Those that name a folder do not, and a secret must
+    not be in a record, which is published."""
+    names = [name for name in environment if name.startswith(SWITCHES) and not SECRETS.search(name)]
+    return ", ".join(f"{name}={environment[name]}" for name in sorted(names) if "/" not in environment[name])
 
 
 class Record:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -257,6 +258,30 @@ def test_it_starts_without_any_package(repo: Path) -> None:
     done = subprocess.run(command, cwd=repo, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "equality" in done.stdout and len(done.stdout.splitlines()) == 10
+
+
+def test_listed_limits_are_those_that_parts_have(capsys: pytest.CaptureFixture[str]) -> None:
+    """If each takes all of its own: together no more than there is."""
+    assert main(["--list", "--minutes", "8.5"]) == 0
+    limits = [int(line.split()[0]) for line in capsys.readouterr().out.splitlines()]
+    assert limits[:3] == [120, 100, 120] and limits[-1] == 0 and 490 <= sum(limits) <= 500
+    assert main(["--list", "--only", "ops", "steps"]) == 0
+    assert [line.split()[2] for line in capsys.readouterr().out.splitlines()] == ["ops:", "steps:"]
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_ends_it_in_order(name: str, repo: Path) -> None:
+    """Else its parts would live on; under nohup it goes on."""
+    code = "import os, signal; {}; from benchmarks.gpu_proof import __main__ as command; command.end_on_signals()\n"
+    code += f"try: os.kill(os.getpid(), signal.{name})\nfinally: print('in order')"
+
+    def status(before: str) -> tuple[int, str]:
+        command = [sys.executable, "-S", "-c", code.format(before)]
+        done = subprocess.run(command, cwd=repo, capture_output=True, text=True)
+        return done.returncode, done.stdout.strip()
+
+    assert status("pass") == (128 + getattr(signal, name), "in order")
+    assert status(f"signal.signal(signal.{name}, signal.SIG_IGN)") == (0, "in order")
 
 
 def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,15 +37,30 @@ SMALL, LARGE = PairName("8b", "q4_k_m", "dflash"), PairName("27b", "q4_k_m", "df
 
 @pytest.mark.parametrize("built", ["90", "86;90", "80;90-real", "90a"])
 def test_code_for_the_gpu_is_enough(built: str) -> None:
-    device.check_architecture(H200, ["-DGGML_CUDA=ON", device.ARCHITECTURES + built])
-    device.check_architecture(H200.replace("9.0", "[N/A]"), [device.ARCHITECTURES + "86"])
-    device.check_architecture(H200, [])
+    assert device.check_architecture([H200], ["-DGGML_CUDA=ON", device.ARCHITECTURES + built]) == ""
+    assert device.check_architecture([H200.replace("9.0", "[N/A]")], [device.ARCHITECTURES + "86"]) == ""
+    assert device.check_architecture([H200], []) == ""
 
 
-@pytest.mark.parametrize(("built", "here"), [("86", "9.0"), ("90", "8.6"), ("89", "8.6"), ("86;90-virtual", "9.0")])
+@pytest.mark.parametrize(("built", "here"), [("86-real", "9.0"), ("90", "8.6"), ("89", "8.6"), ("90a;80-real", "10.0")])
 def test_code_for_another_gpu_is_refused(built: str, here: str) -> None:
     with pytest.raises(DeviceError, match=f"code for {built}, not for this GPU .*--cuda-arch {here.replace('.', '')}"):
-        device.check_architecture(H200.replace("9.0", here), [device.ARCHITECTURES + built])
+        device.check_architecture([H200.replace("9.0", here)], [device.ARCHITECTURES + built])
+
+
+@pytest.mark.parametrize("built", ["86", "86-real;90-virtual"])
+def test_code_that_the_driver_compiles_is_told(built: str) -> None:
+    """It is enough, but takes its time at the start."""
+    note = device.check_architecture([H200.replace("9.0", "7.5"), H200], [device.ARCHITECTURES + built])
+    assert f"code for {built}: the driver compiles it" in note and "--cuda-arch 90" in note
+
+
+def test_code_for_one_of_the_gpus_is_enough() -> None:
+    """nvidia-smi lists them by their slots, CUDA the fastest first."""
+    old = H200.replace("H200", "T4").replace("9.0", "7.5")
+    assert device.check_architecture([old, H200], [device.ARCHITECTURES + "90"]) == ""
+    with pytest.raises(DeviceError, match=r"not for this GPU \(NVIDIA T4.*; NVIDIA T4"):
+        device.check_architecture([old, old], [device.ARCHITECTURES + "90"])
 
 
 def stand_in(folder: Path, *lines: str) -> dict[str, str]:
@@ -97,6 +113,8 @@ def test_what_would_replace_the_bundle_is_not_passed_on(tmp_path: Path, monkeypa
     assert not {"DFLASH_LIBRARY", "LLAMA_ARG_CTX_SIZE"} & environment.keys()
     assert environment["DFLASH_FEW_ROWS"] == "65"
     assert settings({"DFLASH_FEW_ROWS": "65", "DFLASH_CACHE": "/a/b", "HOME": "x"}) == "DFLASH_FEW_ROWS=65"
+    secrets = ("DFLASH_API_KEY", "DFLASH_HUB_TOKEN", "GGML_SECRET")
+    assert settings(dict.fromkeys(secrets, "x")) == "", "a record is published"
     record = Record(tmp_path, "cuda", "key", Found(H200), [("a", "first")])
     assert "**Not the defaults: " in record.text() and "DFLASH_FEW_ROWS=65" in record.text()
 
@@ -133,7 +151,24 @@ def test_all_that_a_run_leaves_is_in_one_folder(tmp_path: Path, monkeypatch: pyt
     found = [path.relative_to(tmp_path / "results").as_posix() for path in (tmp_path / "results").rglob("*")]
     assert sorted(found) == ["a.md", "logs", "logs/a.log", "summary.json", "summary.md"]
     assert 0 < float((tmp_path / "results" / "a.md").read_text()) <= 90 - STOP_SECONDS
-    assert not (tmp_path / "pairs").exists() or list((tmp_path / "pairs").iterdir()) == []
+    assert list((tmp_path / "pairs").iterdir()) == []
+
+
+def test_folders_of_other_programs_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--pairs` may be /tmp or /dev/shm."""
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "manifest.json").write_text(json.dumps({"format": 1, "key": "k", "files": []}))
+    foreign = [tmp_path / "pairs" / name for name in ("tmpx", f"{SMALL.name}-{SMALL.drafter}-0")]
+    unfinished = tmp_path / "pairs" / command.OWN_FOLDER / "tmpy"
+    for folder in (*foreign, unfinished):
+        folder.mkdir(parents=True)
+    monkeypatch.setattr(command, "WORK", tmp_path / "work")
+    monkeypatch.setattr(parts, "plan", lambda *_: [Part("a", "first", 0.0, (), SMALL)])
+    monkeypatch.setattr(inflater, "HERE", tmp_path / "gpu_proof")  # nothing makes pairs
+    monkeypatch.setattr(device, "check_seen", lambda *_: None)
+    words = ["--device", "cpu", "--from", str(tmp_path / "bundle"), "-o", str(tmp_path / "results")]
+    assert command.main([*words, "--pairs", str(tmp_path / "pairs")]) == 1
+    assert all(folder.exists() for folder in foreign) and not unfinished.exists()
 
 
 # ---- pairs -----------------------------------------------------------------------------------------------------------
@@ -173,7 +208,26 @@ time.sleep(600)
             wait_until(lambda: state(pid) == "T")
         wait_until(lambda: state(pid) != "T")
         assert not made.has(SMALL) and "not inflated in time" in made.why_missing(SMALL)
-    assert state(pid) == "" and list((tmp_path / "work").iterdir()) == []
+    assert state(pid) == "" and not (tmp_path / "work").exists()
+
+
+def test_a_pair_that_stands_still_takes_no_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its seconds say how fast the disk is."""
+    code = """
+import pathlib, sys
+folder = pathlib.Path(sys.argv[4]).parent
+(folder / "started").write_text("")
+while not (folder / "go").exists():
+    pass
+"""
+    start = time.monotonic()
+    with worker(tmp_path, monkeypatch, code) as made:
+        wait_until((tmp_path / "started").exists)
+        with made.paused():
+            time.sleep(0.5)
+        (tmp_path / "go").write_text("")
+        made.wait([SMALL], PATIENCE)
+        assert 0 <= made.seconds["dflash 8b-q4_k_m"] <= time.monotonic() - start - 0.5 + 0.05  # rounded
 
 
 def test_a_pair_without_room_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,6 +241,19 @@ def test_a_pair_without_room_is_told_at_once(tmp_path: Path, monkeypatch: pytest
         made.drop(SMALL)
         made.wait([LARGE], PATIENCE)
         assert made.why_missing(LARGE) == "the disk has no room for its pair (19 GiB)"
+
+
+def test_a_pair_that_is_there_needs_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is of a run that was interrupted; once it is deleted, there may be room for the others."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    made = worker(tmp_path, monkeypatch, "")
+    (tmp_path / "work" / f"{LARGE.name}-{LARGE.drafter}-0").mkdir(parents=True)
+    with made:
+        made.wait([LARGE], PATIENCE)
+        assert made.why_missing(LARGE) == "" and not made.has(SMALL)
+        made.drop(LARGE)
+        made.wait([SMALL], PATIENCE)
+        assert "no room" in made.why_missing(SMALL)
 
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------

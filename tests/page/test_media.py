@@ -57,6 +57,18 @@ HELD = """
   };
 """
 
+# Pictures are read when `gate` lets them; `read`: so many are.
+HELD_UP = """
+  Object.assign(window, { gate: null, openGate: null, read: 0 });
+  const { createImageBitmap: decode } = window;
+  window.createImageBitmap = (file) => Promise.resolve(gate).then(() => decode(file));
+  const { close } = ImageBitmap.prototype;
+  ImageBitmap.prototype.close = function () {
+    read += 1;
+    return close.call(this);
+  };
+"""
+
 
 @pytest.fixture(scope="module")
 def shared_sighted() -> Iterator[Served]:
@@ -555,6 +567,23 @@ def test_bytes_of_what_was_not_sent_are_forgotten(open_tab: OpenTab, sighted: Se
     tab.ask("two")
     tab.done(2)
     assert tab.asked[1]["messages"][0] == tab.asked[0]["messages"][0]
+
+
+def test_bytes_of_what_an_editor_still_reads_are_forgotten(open_tab: OpenTab, sighted: Served, tmp_path: Path) -> None:
+    """The picture comes when its editor is closed: nothing would ever release it."""
+    tab = open_tab(sighted.url, init="indexedDB.open = () => { throw new Error('none here'); };" + HELD + HELD_UP)
+    attach(tab, saved(scene(), tmp_path / "one.png"))
+    tab.ask("one")
+    tab.done()
+    tab.button("Edit question").click()
+    tab.page.evaluate("() => { gate = new Promise((open) => (openGate = open)); }")
+    fire(tab, "paste", ".editor textarea", as_pasted(saved(scene(70, 80), tmp_path / "new.png")))
+    expect(tab.page.locator(".editor .reading")).to_have_count(1)
+    tab.button("Cancel").click()
+    expect(tab.page.locator(".editor")).to_have_count(0)
+    tab.page.evaluate("openGate()")
+    wait_until(lambda: tab.page.evaluate("read") == 2)
+    assert tab.page.evaluate("held.size") == 1
 
 
 def test_conversations_of_an_older_page_are_as_they_were(seeing: Tab) -> None:

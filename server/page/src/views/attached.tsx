@@ -26,7 +26,12 @@ export function useAttached(first: Attachment[] = []): Attached {
   const [reading, setReading] = useState(0);
   /** Those that were attached here and not sent: no turn names them. */
   const unsent = useRef(new Set<Attachment>()).current;
-  useEffect(() => () => library.release([...unsent]), []);
+  const closed = useRef(false);
+  const close = () => {
+    closed.current = true;
+    library.release([...unsent]);
+  };
+  useEffect(() => close, []);
   const attach = async (given: Iterable<File>) => {
     const list = [...given];
     const troubles: string[] = [];
@@ -34,6 +39,7 @@ export function useAttached(first: Attachment[] = []): Attached {
     for (const file of list) {
       try {
         const read = await readFile(file, modalities.value);
+        if (closed.current) return; // nothing would release it
         if ("bytes" in read) library.hold(read.file, read.bytes);
         unsent.add(read.file);
         setFiles((others) => [...others, read.file]);
