@@ -80,7 +80,7 @@ class _Commands:
 
 
 class _Greeting:
-    """Clears bits of what the server's greeting reports about ops (ggml_ops/rpc/own_ops.h)."""
+    """Sets bits of what the server's greeting reports about ops (ggml_ops/rpc/own_ops.h)."""
 
     _AT = 8 + 3  # after the answer's size and the three numbers of the version
 
@@ -92,7 +92,7 @@ class _Greeting:
         self._seen += len(data)
         if not 0 <= at < len(data):
             return data
-        return data[:at] + bytes([data[at] & ~lacks]) + data[at + 1 :]
+        return data[:at] + bytes([data[at] | lacks]) + data[at + 1 :]
 
 
 class _Lies:
@@ -125,7 +125,7 @@ class RPCProxy:
         delay: seconds of delay in each direction.
         network: the network of the proxy and its server.
         cut_at: the command before which connections are cut, as if the server had died; None: never.
-        lacks: bits of the greeting's byte about ops that the server seems not to set.
+        lacks: bits of the greeting's byte about ops that the server seems to set.
 
     Attributes:
         lies: replace the values that the server returns by nonsense.

@@ -12,6 +12,7 @@
 #include "files/projector_check.h"
 #include "llama/access.h"
 #include "media/projector_memory.h"
+#include "media/projector_params.h"
 #include "plan/planned_buffer.h"
 
 #include "llama-ext.h"
@@ -45,7 +46,7 @@ std::string plan_json(const dflash_engine_params & given, const std::vector<ggml
     memory_table table = allocated(models, target, drafters);
     if (is_set(params.mmproj)) {
         const projector_traits traits = traits_of(check_gguf(params.mmproj, gguf_use::project));
-        table.add("projector", projector_memory(params, traits, models.target()));
+        table.add("projector", projector_memory(params_beside(params, checked), traits, models.target()));
     }
     table.add("output", { { ggml_backend_cpu_buffer_type(), target.output_bytes() } });
     json j = {

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "engine/drafter_load.h"
 #include "engine/warm_up.h"
+#include "media/projector_params.h"
 
 #include "common/chat.h"
 
@@ -42,15 +43,15 @@ static std::vector<drafter_traits> traits_of(const draft_memories & drafts) {
     return traits;
 }
 
-static std::unique_ptr<media_encoder> load_encoder(const target & target) {
-    const dflash_engine_params & p = target.params();
+static std::unique_ptr<media_encoder> load_encoder(const target & target, const dflash_engine_params & given) {
+    const dflash_engine_params p = params_beside(target.params(), given);
     return is_set(p.mmproj) ? std::make_unique<media_encoder>(p, target.model(), target.limits().n_rows) : nullptr;
 }
 
 engine::engine(const dflash_engine_params & params, dflash_progress_callback progress, void * user) :
     given_(resolve_params(params)), cost_cache_(params.cost_cache ? params.cost_cache : ""),
     models_(given_, { progress, user }), target_(given_, models_), drafts_(target_, load_drafters(models_, target_)),
-    encoder_(load_encoder(target_)), cache_(target_.params(), models_, target_, drafts_, media_),
+    encoder_(load_encoder(target_, given_)), cache_(target_.params(), models_, target_, drafts_, media_),
     limits_(target_.limits()), answers_((int32_t) given_.lookup_answers), slots_(given_.n_slots),
     templates_(load_templates(models_.target(), given_.chat_template)) {
     controller_.set_drafters(traits_of(drafts_));

@@ -1,6 +1,7 @@
 #include "llama/access.h"
 
 #include "llama-context.h"
+#include "llama-impl.h"
 #include "llama-kv-cache.h"
 #include "llama-memory-hybrid.h"
 #include "llama-model.h"
@@ -56,7 +57,12 @@ bool access_attends_on_devices(const llama_context * ctx) {
         }
         const bool is_split =
             ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_META;   // has no other attention
-        return is_split || ggml_backend_dev_supports_op(device, node.tensor);
+        const bool has_kernel = is_split || ggml_backend_dev_supports_op(device, node.tensor);
+        if (!has_kernel) {
+            LLAMA_LOG_WARN("%s has no flash attention for these types and sizes of K and V (layer %d)\n",
+                ggml_backend_dev_name(device), node.il);
+        }
+        return has_kernel;
     });
 }
 

@@ -51,7 +51,8 @@ LLAMA_API bool access_on_devices(const llama_model * model);
 // The device that computes the output projection: may be the CPU, or the one that represents a whole tensor split.
 LLAMA_API ggml_backend_dev_t access_output_device(const llama_model * model);
 // Whether each device has a kernel for the flash attention of its layers, as the context's graph has it (K's and V's
-// types, sizes of heads): attention without one runs on the CPU. For a new context.
+// types, sizes of heads): attention without one runs on the CPU. The log names the first that has none. For a new
+// context.
 LLAMA_API bool access_attends_on_devices(const llama_context * ctx);
 // Whether a target with recurrent states can hold trees (llama_memory_set_tree_capacity).
 LLAMA_API bool access_has_tapes(const llama_model * model);

@@ -15,9 +15,9 @@
 
 namespace dflash {
 
-// What is wrong with an external state (llama_state_seq_get_data_ext, whole or LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) is
-// not one of these tokens, at least one, that this context could have written, as what is to be said of it ("is
-// damaged: ..."); empty if it is one.
+// What is wrong with an external state (llama_state_seq_get_data_ext, whole or LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY), as
+// what is to be said of it ("is damaged: ..."); empty if it is one of these tokens, at least one, that this context
+// could have written.
 LLAMA_API std::string access_check_state(
     const llama_context * ctx, const uint8_t * data, size_t size, const token_positions & tokens, bool partial);
 

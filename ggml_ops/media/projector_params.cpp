@@ -27,6 +27,14 @@ bool is_offloaded(const dflash_engine_params & params, const llama_model * targe
     return device_of_projector(params, target);
 }
 
+dflash_engine_params params_beside(const dflash_engine_params & target, const dflash_engine_params & given) {
+    dflash_engine_params params = target;
+    if (given.flash_attn < 0 && !target.flash_attn) {
+        params.flash_attn = given.flash_attn;
+    }
+    return params;
+}
+
 mtmd_context_params projector_params(
     const dflash_engine_params & params, const projector_traits & traits, const llama_model * target) {
     const int64_t most = max_image_tokens(traits);

@@ -6,7 +6,9 @@
 #include "ggml-impl.h"
 #include "ggml-rpc.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 namespace dflash {
@@ -73,7 +75,7 @@ bool rpc_link::meets(bool answered, const rpc_greeting & theirs) {
                    ": run the same version on both machines";
         return false;
     }
-    abilities_ = own ? theirs.own_ops & ABILITIES : REDUCES;
+    abilities_ = own ? theirs.own_ops & ABILITIES : 0;
     return true;
 }
 
@@ -93,7 +95,11 @@ bool rpc_link::has_op(const ggml_tensor * op) const {
     if (is_ours(op)) {
         return (abilities_ & HAS_KERNELS) && ggml_gdn_supported(op);
     }
-    return !asks(op) || (abilities_ & REDUCES);
+    if (op->op == GGML_OP_GET_ROWS &&
+        std::find(std::begin(EMBEDDED), std::end(EMBEDDED), op->src[0]->type) == std::end(EMBEDDED)) {
+        return false;   // CUDA has some other types for some lengths of rows alone
+    }
+    return !(abilities_ & LACKS_OPS);
 }
 
 void rpc_link::pass(const rpc_message & message) {

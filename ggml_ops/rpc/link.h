@@ -54,7 +54,8 @@ class rpc_link {
     bool is_lost() const { return lost_; }
     // Whether it depends on the server if an op can be computed there: of the others it has all.
     static bool asks(const ggml_tensor * op);
-    bool        has_op(const ggml_tensor * op) const;
+    // Of such an op.
+    bool has_op(const ggml_tensor * op) const;
     // To be held from the choice of a graph's message until that is passed: "the same again" is what was passed last,
     // by whichever engine.
     std::mutex & graph_order() { return graph_order_; }
@@ -70,8 +71,8 @@ class rpc_link {
     socket_ptr        socket_;
     intptr_t          handle_ = -1;   // the socket's, while it may be hung up
     std::atomic<bool> lost_{ false };
-    uint8_t           abilities_ = REDUCES;   // stock servers do not tell
-    std::string       refusal_;               // what is wrong with the server's greeting
+    uint8_t           abilities_ = 0;   // a stock server's: it does not tell
+    std::string       refusal_;         // what is wrong with the server's greeting
     std::mutex        graph_order_;
 
     std::thread             receiver_;

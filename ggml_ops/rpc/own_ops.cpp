@@ -18,13 +18,13 @@ bool has_kernels(ggml_backend_dev_t device) {
 // embedding_rows.cpp compute them.
 bool reduces(ggml_backend_dev_t device) {
     constexpr int64_t          N_VOCAB = 1 << 17;
-    const ggml_context_ptr     owner(ggml_init({ 32 * ggml_tensor_overhead(), nullptr, true }));
+    const ggml_context_ptr     owner(ggml_init({ 64 * ggml_tensor_overhead(), nullptr, true }));
     ggml_context *             ctx    = owner.get();
     ggml_tensor *              logits = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, N_VOCAB, 4);
     ggml_tensor *              best   = ggml_top_k(ctx, logits, 64);
     ggml_tensor *              values = ggml_get_rows(ctx, ggml_reshape_3d(ctx, logits, 1, N_VOCAB, 4), best);
     std::vector<ggml_tensor *> ops    = { ggml_argmax(ctx, logits), best, values, ggml_floor(ctx, logits) };
-    for (const ggml_type type : { GGML_TYPE_Q4_0, GGML_TYPE_Q4_K, GGML_TYPE_Q6_K, GGML_TYPE_Q8_0 }) {
+    for (const ggml_type type : EMBEDDED) {
         ggml_tensor * rows = ggml_new_tensor_2d(ctx, type, 4096, 16);
         ops.push_back(ggml_get_rows(ctx, rows, ggml_new_tensor_1d(ctx, GGML_TYPE_I32, 16)));
     }
@@ -39,7 +39,7 @@ uint8_t rpc_own_ops(const std::vector<ggml_backend_t> & backends) {
         return std::all_of(backends.begin(), backends.end(),
             [&](ggml_backend_t backend) { return can(ggml_backend_get_device(backend)); });
     };
-    return OWN_BUILD | OWN_OPS | (all(has_kernels) ? HAS_KERNELS : 0) | (all(reduces) ? REDUCES : 0);
+    return OWN_BUILD | OWN_OPS | (all(has_kernels) ? HAS_KERNELS : 0) | (all(reduces) ? 0 : LACKS_OPS);
 }
 
 }   // namespace dflash

@@ -194,7 +194,9 @@ placement placement::of_drafter(const dflash_engine_params & params, const draft
     // a target on the CPU keeps a drafter off the device only if nobody has asked for one there
     placed.follows_ = placed.devices_.empty() && (params.n_gpu_layers != 0 || params.n_gpu_layers_draft < 0);
     placed.read_overrides(params.override_tensor_draft, "override_tensor_draft", devices.known);
-    placed.check_overrides("override_tensor_draft", placed.follows_ ? devices.beside : placed.devices_of(devices.own));
+    const std::vector<ggml_backend_dev_t> none;   // beside a target on the CPU
+    const auto &                          beside = params.n_gpu_layers == 0 ? none : devices.beside;
+    placed.check_overrides("override_tensor_draft", placed.follows_ ? beside : placed.devices_of(devices.own));
     return placed;
 }
 

@@ -153,12 +153,14 @@ def test_a_device_that_a_whole_model_is_not_on() -> None:
         with pytest.raises(DFlashError) as refused:
             MemoryPlan.of(options, devices)
         assert says in str(refused.value)
-    options = EngineOptions(
-        "no-such-file.gguf", drafter="no.gguf", n_ctx=512, device="CUDA0", override_tensor_draft="attn_q=CUDA1"
-    )
-    with pytest.raises(DFlashError) as refused:
-        MemoryPlan.of(options, devices)
-    assert "override_tensor_draft puts tensors on CUDA1, which is not" in str(refused.value)
+    placements: list[dict[str, Any]] = [{"device": "CUDA0"}, {"n_gpu_layers": 0}]
+    for more in placements:  # a drafter is where its target is
+        options = EngineOptions(
+            "no-such-file.gguf", drafter="no.gguf", n_ctx=512, override_tensor_draft="attn_q=CUDA1", **more
+        )
+        with pytest.raises(DFlashError) as refused:
+            MemoryPlan.of(options, devices)
+        assert "override_tensor_draft puts tensors on CUDA1, which is not" in str(refused.value)
 
 
 def test_rows_are_split_where_the_help_says() -> None:

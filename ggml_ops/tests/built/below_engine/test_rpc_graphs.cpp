@@ -30,7 +30,8 @@ ggml_backend_dev_t serve() {
         ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
         start(endpoint.c_str(), nullptr, 1, 1, &cpu);
     }).detach();
-    for (int i = 0; i < 500; ++i) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (std::chrono::steady_clock::now() < end) {
         if (ggml_backend_reg_t server = add(endpoint.c_str())) {
             return ggml_backend_reg_dev_get(server, 0);
         }
