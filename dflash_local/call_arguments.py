@@ -71,6 +71,14 @@ def is_object(text: str) -> bool:
     return isinstance(value, dict) and _depth(value) <= MAX_NESTING
 
 
+def is_closed(text: str) -> bool:
+    """Whether it is an object to its end. Raw line ends in its strings are fine: llama.cpp's parsers let them through."""
+    try:
+        return isinstance(json.loads(text, strict=False), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def _begun(text: str) -> dict[str, Any] | None:
     """The fields of an object, perhaps cut off. None if it is not an object, or if text follows its end."""
     try:

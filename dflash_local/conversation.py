@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dflash_local.arguments import to_json
-from dflash_local.call_arguments import is_object, with_usable_arguments
+from dflash_local.call_arguments import is_closed, with_usable_arguments
 from dflash_local.generation import Chunk, Completion, FinishReason, Generation, Stream, Timings
 from dflash_local.media.content_parts import MarkedConversation
 from dflash_local.media.medium import Medium
@@ -78,7 +78,7 @@ class ChatCompletion:
 
     @property
     def is_cut(self) -> bool:
-        """Whether it ended in the middle: at a limit, or at a stop string inside a call."""
+        """Whether it ended in the middle: at a limit, or inside a call, at a stop string or by breaking its format."""
         return self.finish_reason == "length" or (self.finish_reason == "stop" and "tool_calls" in self.message)
 
 
@@ -109,38 +109,42 @@ class AnswerParser:
 
     def push(self, text: str) -> list[dict[str, Any]]:
         """The deltas for more text."""
-        deltas = self._chat.push(text, False) if text else []
+        return self._noted(self._chat.push(text, False)) if text else []
+
+    def _noted(self, deltas: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The same deltas, of which the last call with arguments is kept in mind."""
         for call in (call for delta in deltas for call in delta.get("tool_calls", ())):
             if call["function"].get("arguments"):
                 self._begun = call["index"]
         return deltas
 
     def finish(self, completion: Completion, text: str = "") -> tuple[list[dict[str, Any]], ChatCompletion]:
-        """The deltas that the end of the text completes, and the finished answer. `text` is what was not pushed."""
-        deltas = self._chat.push(text, True)
+        """The deltas that the end of the text completes, and the finished answer. `text` is all of it, if nothing was
+        pushed; it is parsed twice only where `_is_whole` needs what was written before the end."""
+        deltas = []
+        if completion.stopped_by is not None:
+            deltas, text = self._noted(self._chat.push(text, False)), ""  # an empty piece does not wait for more
+        deltas += self._chat.push(text, True)
         message = self._chat.message()
-        calls = message.get("tool_calls")
-        # At a stop string inside a call it is as unfinished as at a limit: nobody should run it.
-        cut = completion.stopped_by is not None and not self._is_whole(calls or [])
-        called = completion.finish_reason == "stop" and calls and not cut
+        # At a stop string or a fault inside a call it is as unfinished as at a limit: nobody should run it.
+        whole = self._is_whole(message.get("tool_calls") or [], stopped=completion.stopped_by is not None)
+        called = completion.finish_reason == "stop" and whole
         return deltas, ChatCompletion(message, "tool_calls" if called else completion.finish_reason, completion)
 
-    def _is_whole(self, calls: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether the last call has all of its arguments. One that wrote none has {} at the end, whole or not."""
-        return self._begun == len(calls) - 1 >= 0 and is_object(calls[-1]["function"]["arguments"])
+    def _is_whole(self, calls: Sequence[Mapping[str, Any]], *, stopped: bool) -> bool:
+        """Whether there are calls, and the last has all of its arguments. One that wrote none has {} at the end, which
+        at a stop string may stand for arguments that were to come."""
+        if not calls or (stopped and self._begun != len(calls) - 1):
+            return False
+        return is_closed(calls[-1]["function"]["arguments"])
 
     def parse(self, completion: Completion) -> ChatCompletion:
         """The finished answer from its whole text."""
         return self.whole(completion)[1]
 
     def whole(self, completion: Completion) -> tuple[list[dict[str, Any]], ChatCompletion]:
-        """All deltas and the finished answer from its whole text, which is parsed twice only where `_is_whole` needs
-        what was written before the end."""
-        if completion.stopped_by is None:
-            return self.finish(completion, completion.text)
-        deltas = self.push(completion.text)
-        more, chat = self.finish(completion)
-        return deltas + more, chat
+        """All deltas and the finished answer from its whole text."""
+        return self.finish(completion, completion.text)
 
 
 def stream_deltas(parser: AnswerParser, generation: Generation) -> Stream[ChatDelta]:

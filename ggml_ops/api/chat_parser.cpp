@@ -49,7 +49,8 @@ common_chat_msg chat_parser::parse(bool is_final) {
         if (found.fits) {
             return std::move(found.msg);
         }
-        broken_ = format_.read_broken(text_);
+        broken_ = format_.read_broken(text_, n_answered_);
+        note_given(*broken_);
     }
     common_chat_msg msg = broken_->msg;
     msg.content += broken_->rest;
@@ -73,6 +74,15 @@ reading chat_parser::read_shortened() {
 bool chat_parser::may_wait() const {
     constexpr size_t LONG = 8192, PATIENCE = 256;
     return !broken_ && cuts_.empty() && short_.size() > LONG && (short_.size() - n_parsed_) * PATIENCE < short_.size();
+}
+
+// The rest may begin in the prompt, where what the caller gave looked like the beginning of a call.
+void chat_parser::note_given(const broken_answer & broken) {
+    const std::string given = broken.msg.content + broken.rest.substr(0, broken.n_given);
+    if (broken.n_given > 0 && content_.size() == content_given_ && given.size() > content_given_) {
+        content_       = given;
+        content_given_ = given.size();
+    }
 }
 
 // Nothing takes back what was sent of a broken answer, so only its calls and thoughts are compared with it again.

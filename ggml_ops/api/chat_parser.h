@@ -54,6 +54,7 @@ class chat_parser {
     common_chat_msg parse(bool is_final);
     reading         read_shortened();
     bool            may_wait() const;
+    void            note_given(const broken_answer & broken);
     void            forget_sent(broken_answer & broken);
 
     json          push_call(const common_chat_tool_call & now, size_t index, bool settled, bool is_final);

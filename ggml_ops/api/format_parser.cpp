@@ -118,12 +118,12 @@ bool format_parser::has_call_start(const std::string & text, size_t at) const {
 }
 
 reading format_parser::read_whole(const std::string & text) const {
-    reading found = read(text);
+    reading found = parse(text);
+    if (json_alternative_) {
+        return found.msg.tool_calls.empty() ? json_alternative_->read_whole(text) : found;
+    }
     if (!found.fits || !found.msg.tool_calls.empty()) {
         return found;
-    }
-    if (json_alternative_) {
-        return json_alternative_->read_whole(text);
     }
     if (found.said_end < params_.generation_prompt.size() + text.size()) {
         add_held_back(text, found);
@@ -150,9 +150,14 @@ void format_parser::add_held_back(const std::string & text, reading & found) con
 
 // ---- texts that do not ----
 
-broken_answer format_parser::read_broken(const std::string & text) const {
-    reading begun = read("");
-    size_t  good = 0, bad = text.size();
+broken_answer format_parser::read_broken(const std::string & text, size_t n_fitted) const {
+    reading begun = read(text.substr(0, n_fitted));
+    size_t  good = n_fitted, bad = text.size();
+    if (!begun.fits && n_fitted > 0) {
+        begun = read("");
+        good  = 0;
+        bad   = n_fitted;
+    }
     while (bad - good > 1) {   // a beginning longer than one that does not fit does not fit either
         const size_t middle = good + (bad - good) / 2;
         reading      found  = read(text.substr(0, middle));
@@ -168,7 +173,8 @@ broken_answer format_parser::read_broken(const std::string & text) const {
     while (rest < input.size() && (input[rest] & 0xC0) == 0x80) {   // `good` may be within a character
         --rest;
     }
-    return { std::move(begun.msg), input.substr(rest) };
+    const size_t n_prompt = params_.generation_prompt.size();
+    return { std::move(begun.msg), input.substr(rest), n_prompt - std::min(rest, n_prompt) };
 }
 
 // Where the rest begins, in the generation prompt followed by the beginning that fits. Takes a call that has only its
@@ -193,8 +199,12 @@ size_t format_parser::place_of_rest(const std::string & beginning, reading & beg
 
 // Behind complete calls and their marks: where parsing fails if no more is to come. Earlier if a list of calls is open.
 size_t format_parser::end_of_calls(const std::string & text) const {
-    common_peg_parse_context context(params_.generation_prompt + text, COMMON_PEG_PARSE_FLAG_NONE);
-    return params_.parser.parse(context).end;
+    try {
+        common_peg_parse_context context(params_.generation_prompt + text, COMMON_PEG_PARSE_FLAG_NONE);
+        return params_.parser.parse(context).end;
+    } catch (const std::exception &) {
+        return 0;
+    }
 }
 
 void format_parser::locate(

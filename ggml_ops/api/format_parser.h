@@ -29,6 +29,7 @@ struct reading {
 struct broken_answer {
     common_chat_msg msg;
     std::string     rest;
+    size_t          n_given = 0;   // bytes of `rest` that are in the generation prompt
 };
 
 class format_parser {
@@ -43,8 +44,8 @@ class format_parser {
     reading read(const std::string & text) const;
     // A text that has ended: what did not become a mark is text.
     reading read_whole(const std::string & text) const;
-    // A text that does not fit.
-    broken_answer read_broken(const std::string & text) const;
+    // A text that does not fit, of which the first `n_fitted` bytes most likely do.
+    broken_answer read_broken(const std::string & text, size_t n_fitted) const;
 
   private:
     reading parse(const std::string & text) const;

@@ -233,7 +233,7 @@ def empty_part(path: str, model: str, **more: Any) -> dict[str, Any]:
 
 
 def _done_reason(chat: ChatCompletion) -> Literal["stop", "length", "cancelled"]:
-    """A call that a stop string cut is as unfinished as one that a limit cut."""
+    """A call that a stop string cut, or that broke its format, is as unfinished as one that a limit cut."""
     if chat.finish_reason == "tool_calls":
         return "stop"
     return "length" if chat.is_cut else chat.finish_reason

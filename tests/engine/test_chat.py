@@ -73,6 +73,20 @@ def test_a_call_that_wrote_no_arguments(stop: str | None, reason: str) -> None:
     assert parser.finish(completion)[1].finish_reason == reason
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason"), [('{"city":', "stop"), ("{", "stop"), ("[1]", "stop"), ('{"a": "x\ny"}', "tool_calls")]
+)
+def test_a_call_whose_arguments_are_not_closed_is_not_finished(arguments: str, reason: str) -> None:
+    """Raw line ends are usual."""
+    call = {"index": 0, "function": {"name": "f", "arguments": arguments}}
+    with Engine.over(FakeNative(lambda _: [[*b"x", EOG]])) as engine:
+        completion = engine.generate("x")
+        parser = engine.answer_parser(engine.apply_chat({"messages": HI}))
+    chat: Any = SimpleNamespace(push=lambda *_: [], message=lambda: {"tool_calls": [call]})
+    parser._chat = chat
+    assert parser.finish(completion)[1].finish_reason == reason
+
+
 @pytest.mark.parametrize(("stop", "pushes"), [(None, [("ok", True)]), ("arguments", [("ok", False), ("", True)])])
 def test_a_whole_answer_is_parsed_once(stop: str | None, pushes: list[tuple[str, bool]]) -> None:
     """At a stop string, what was written before the end tells whether a call is whole."""

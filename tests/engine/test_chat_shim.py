@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from dflash_local.conversation import AnswerParser, ChatPrompt
 from dflash_local.errors import RequestError
+from dflash_local.generation import Completion, Timings
 from dflash_local.native import NativeEngine, check_chat_template
 from tests.ggml_ops.native import llama_source
 
@@ -733,6 +735,52 @@ def test_a_given_end_that_could_become_a_mark_is_not_sent_back(engine: NativeEng
     applied = apply(engine, messages=[*USER, {"role": "assistant", "content": "if x <"}], tools=TOOLS)
     message, deltas = answer(engine, applied, more, size)
     assert message == joined(deltas) == {"role": "assistant", "content": more}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("template", "given", "more"),
+    [
+        ("meta-llama-Llama-3.1-8B-Instruct", "function f() {", "\n  return 1;\n}"),
+        ("meta-llama-Llama-3.1-8B-Instruct", 'Say {"na', "me it."),
+        (None, "I write <tool_call>", " for calls."),
+    ],
+)
+def test_a_given_end_that_begins_a_call_is_not_sent_back(
+    engine: NativeEngine, template: str | None, given: str, more: str, size: int
+) -> None:
+    """What comes breaks the format, and the rest begins before it."""
+    begun = [*USER, {"role": "assistant", "content": given}]
+    applied = apply(engine, bundled(template) if template else None, messages=begun, tools=TOOLS)
+    message, deltas = answer(engine, applied, more, size)
+    assert message == joined(deltas) == {"role": "assistant", "content": more}
+
+
+def reasons(engine: NativeEngine, template: str | None, pieces: list[str], stop: str | None = None) -> set[str]:
+    """The finish reasons of an answer in pieces and of the whole one."""
+    prompt = ChatPrompt.of(apply(engine, template, tools=TOOLS))
+    completion = Completion("".join(pieces), [], "stop", 0, 0, Timings(), [], stopped_by=stop)
+    streamed = AnswerParser(engine, prompt)
+    for piece in pieces:
+        streamed.push(piece)
+    return {streamed.finish(completion)[1].finish_reason, AnswerParser(engine, prompt).parse(completion).finish_reason}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("city", "reason"), [("Paris", "stop"), ('"Paris"', "tool_calls")])
+def test_a_call_that_breaks_inside_its_arguments_is_not_finished(
+    engine: NativeEngine, city: str, reason: str, size: int
+) -> None:
+    text = f'{{"name": "get_weather", "parameters": {{"city": {city}}}}}'
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    assert reasons(engine, bundled("meta-llama-Llama-3.1-8B-Instruct"), pieces) == {reason}
+
+
+@pytest.mark.parametrize(("end", "reason"), [("}", "tool_calls"), ("", "stop")])
+def test_a_call_that_waited_is_whole_at_a_stop_string(engine: NativeEngine, end: str, reason: str) -> None:
+    """In a long answer of which nothing can be left out, a short call comes whole with the end."""
+    call = f'<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "Paris"{end}'
+    assert reasons(engine, None, ["12,5,7;" * 4000, call], "x") == {reason}
 
 
 @pytest.mark.parametrize("size", SIZES)
