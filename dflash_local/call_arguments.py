@@ -72,7 +72,7 @@ def is_object(text: str) -> bool:
 
 
 def is_closed(text: str) -> bool:
-    """Whether it is an object to its end. Raw line ends in its strings are fine: llama.cpp's parsers let them through."""
+    """Whether it is an object to its end. Raw line ends in its strings are fine: llama.cpp lets them through."""
     try:
         return isinstance(json.loads(text, strict=False), dict)
     except (ValueError, RecursionError):
