@@ -49,7 +49,9 @@ class CommandParser(argparse.ArgumentParser):
         known = actions_by_name(self)
         for word in itertools.takewhile(lambda word: word != "--", args):
             name = word.partition("=")[0]
-            is_flag = len(name) > 2 and name[0] == "-" and name[1].isalpha() and " " not in name
+            # argparse takes a word with a blank for a value, unless it begins with a flag.
+            is_value = " " in name or (" " in word and name[:2] not in known)
+            is_flag = len(name) > 2 and name[0] == "-" and name[1].isalpha() and not is_value
             if is_flag and name not in known and not _NUMBER_JOINED.fullmatch(name):
                 return name  # its value may be a secret
         return None
@@ -65,7 +67,7 @@ class CommandParser(argparse.ArgumentParser):
     def _instead_of(self, name: str) -> str:
         """Advice about a flag that the command does not have."""
         if name in _OF_HUB:
-            return DOWNLOAD
+            return "dflash-local serve -hf USER/NAME:QUANT" if commands_of(self) else DOWNLOAD
         flags = actions_by_name(self)
         shown = [flag for flag, action in flags.items() if len(flag) > 2 and action.help != argparse.SUPPRESS]
         close = f"-{name}" if f"-{name}" in flags else closest(name, shown)

@@ -19,7 +19,7 @@ from dflash_local.hub import cache_space
 from dflash_local.hub.blob_part import BlobPart
 from dflash_local.hub.cache import COMMIT, Cache, HubFile, cache_root, commit_beginning_with, is_inside, is_oid
 from dflash_local.hub.http_session import Unreachable
-from dflash_local.hub.transport import MOST_IF_CACHED, MOST_REFUSALS, Transport
+from dflash_local.hub.transport import MOST_REFUSALS, MOST_TIMEOUTS_IF_CACHED, Transport
 from dflash_local.server_address import shown_address
 from dflash_local.words import file_size_text
 
@@ -101,7 +101,7 @@ class Hub:
             raise cache_space.failed(self.cache.root, error) from None
 
     def _listed(self, repo: str, revision: str | None) -> list[HubFile]:
-        most = MOST_IF_CACHED if self.cache.commit(repo, revision) else MOST_REFUSALS
+        most = MOST_TIMEOUTS_IF_CACHED if self.cache.commit(repo, revision) else MOST_REFUSALS
         commit = self._commit(repo, revision, most)
         entries = self._entries(repo, f"tree/{commit}?recursive=true", most)
         files = [file for entry in entries if (file := _hub_file(repo, commit, entry))]
@@ -110,7 +110,8 @@ class Hub:
         return files
 
     def _entries(self, repo: str, path: str, most: int) -> Iterator[Any]:
-        """The entries of a list on several pages, each of which is asked for at most `most` times more."""
+        """The entries of a list on several pages, each of which is asked for at most `most` times more if no connection
+        comes about in time."""
         for page in self._transport.json(repo, path, most):
             yield from page if isinstance(page, list) else ()
 

@@ -40,10 +40,11 @@ class Retries:
         what: str,
         action: Callable[[], T],
         most: int = MOST_FAILURES,
+        most_timeouts: int = MOST_FAILURES,
         progress: Callable[[], int] = lambda: 0,
     ) -> T:
         """The result of `action`, which gets `what` and is repeated after faults of the network and TemporaryFaults, at
-        most `most` times without progress.
+        most `most` times without progress, and where no connection comes about in time `most_timeouts` times.
 
         Raises:
             HubError: it failed that often, or as `action` raises it; Unreachable if the server cannot be asked at all.
@@ -65,7 +66,7 @@ class Retries:
                 if isinstance(error, http.ConnectError) and (tls := _lasting_tls_error(error)):
                     raise self._unreachable(what, f"no TLS connection: {tls}", TLS_HINT) from None
                 failures = 0 if progress() > before else failures + 1
-                if failures > most:
+                if failures > (min(most, most_timeouts) if isinstance(error, http.ConnectTimeout) else most):
                     raise self._given_up(what, error, None if isinstance(error, http.ProxyError) else 0) from None
                 demand = getattr(error, "wait", None) or 0.0  # 0 also of a date in the past
                 self.note(f"{what}: {reason_of(error)}; trying again")

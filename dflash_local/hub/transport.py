@@ -22,8 +22,9 @@ from dflash_local.hub.http_session import Session, get, open_session
 from dflash_local.hub.retries import Retries
 from dflash_local.server_address import http_url, shown_address
 
-# Of a listing; fewer than of a download, because without a network the cache can be used, and least if it has this one.
-MOST_REFUSALS, MOST_IF_CACHED = 3, 1
+# Of a listing; fewer than of a download, because without a network the cache can be used. If it has this repository,
+# nobody should wait long for a connection.
+MOST_REFUSALS, MOST_TIMEOUTS_IF_CACHED = 3, 1
 LONGEST_ANSWER = 256 << 20  # bytes of JSON
 _PUBLIC = "https://huggingface.co"
 _TOKEN = re.compile(r"[!-~]+")  # what every HTTP client takes in a header
@@ -44,16 +45,16 @@ class Transport:
         """The endpoint as messages show it, without a user's name and password."""
         return shown_address(self.endpoint)
 
-    def json(self, repo: str, path: str, most: int = MOST_REFUSALS) -> Iterator[Any]:
-        """The response to GET api/models/REPO/PATH, page by page if it has several. Each is asked for at most `most`
-        times more. Raises HubError."""
+    def json(self, repo: str, path: str, most_timeouts: int = MOST_REFUSALS) -> Iterator[Any]:
+        """The response to GET api/models/REPO/PATH, page by page if it has several. Each is asked for at most
+        MOST_REFUSALS times more, `most_timeouts` times if no connection comes about in time. Raises HubError."""
         url: str | None = f"{self.endpoint}/api/models/{repo}/{path}"
         asked: set[str] = set()
         while url:
             if url in asked:
                 raise _no_hub(f"{repo}: the Hub's answer has no end: it goes on at {shown_address(url)} again")
             asked.add(url)
-            page, url = self._retries.result(repo, partial(self._page, repo, url), most)
+            page, url = self._retries.result(repo, partial(self._page, repo, url), MOST_REFUSALS, most_timeouts)
             yield page
 
     def _page(self, repo: str, url: str) -> tuple[Any, str | None]:

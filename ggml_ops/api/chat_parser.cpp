@@ -40,21 +40,26 @@ chat_parser::chat_parser(field_reader && in) : format_(in) {
 
 // ---- messages ----
 
-common_chat_msg chat_parser::parse(bool is_final) {
-    if (!broken_) {
-        reading found = is_final ? format_.read_whole(text_) : read_shortened();
-        if (is_final || !found.fits) {
-            cuts_.clear();
-        }
-        if (found.fits) {
-            return std::move(found.msg);
-        }
-        broken_ = format_.read_broken(text_, n_answered_);
-        note_given(*broken_);
-    }
-    common_chat_msg msg = broken_->msg;
-    msg.content += broken_->rest;
+static common_chat_msg with_rest(const broken_answer & broken) {
+    common_chat_msg msg = broken.msg;
+    msg.content += broken.rest;
     return msg;
+}
+
+common_chat_msg chat_parser::parse(bool is_final) {
+    if (broken_) {
+        return with_rest(*broken_);
+    }
+    reading found = is_final ? format_.read_whole(text_) : read_shortened();
+    if (is_final || !found.fits) {
+        cuts_.clear();
+    }
+    if (found.fits) {
+        return std::move(found.msg);
+    }
+    const broken_answer & broken = broken_.emplace(format_.read_broken(text_, n_answered_));
+    note_given(broken);
+    return with_rest(broken);
 }
 
 // The text without the cuts, if that fits and agrees with what was sent, else the whole text.

@@ -584,6 +584,14 @@ def test_a_firewall_that_drops_packets(make_hub: Make, waits: list[float], monke
     assert len(asked) == 4
 
 
+def test_a_busy_hub_is_asked_as_often_with_a_cache(make_hub: Make, endpoint: StandIn, waits: list[float]) -> None:
+    """What the cache has may be older, or another type: it is for where nothing can be reached."""
+    download(make_hub())
+    endpoint.repositories[REPO].commit = "b" * 40
+    endpoint.fault("refs", refuse(503), times=3)
+    assert {file.commit for file in make_hub().files(REPO)} == {"b" * 40}
+
+
 def test_a_branch_leads_to_what_was_downloaded_last(make_hub: Make, endpoint: StandIn, waits: list[float]) -> None:
     """A listing, or a download that fails, hides nothing from a later start without the network."""
     path = download(make_hub())

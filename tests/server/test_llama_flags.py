@@ -353,7 +353,6 @@ def test_bad_values(flags: str, message: str) -> None:
         ("--api-prefix llm", "must begin with /"),
         ("--spec-type draft-mtp,draft-eagle3", "draft-eagle3 is not supported: docs/drafters.md"),
         ("--spec-type ngram-mod,tpyo", "must be names of none, draft-dflash, .*, got 'tpyo'"),
-        ("--spec-type none,draft-mtp", "none means that nothing drafts"),
         ("--reasoning-format tpyo", "must be one of none, auto, deepseek, deepseek-legacy"),
         ("-l 5", "must be a token id, \\+ or -, and a number"),
         ("-l x+1", "must be a token id"),
@@ -362,6 +361,12 @@ def test_bad_values(flags: str, message: str) -> None:
 def test_usage_errors(flags: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse(*flags.split())
+
+
+@pytest.mark.parametrize("flags", ["--spec-type none,draft-mtp", "--spec-type none --spec-type ngram-mod"])
+def test_nothing_drafts_alone(flags: str) -> None:
+    with pytest.raises(RequestError, match="none means that nothing drafts"):
+        _ = parse(*flags.split()).drafting
 
 
 # ---- flags of requests ----

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = (
     "Says what a pair would take on each device (weights, KV, tapes, drafter, taps, projector, buffers), the "
-    "largest context that fits, and the flags for it. Nothing is loaded, and of models named by -hf or -hfd only "
-    "headers are downloaded. Given flags stay; with --fit off all others stay, too."
+    "largest context that fits, and the flags for it. Nothing is loaded, and of models named by -hf or -hfd little "
+    "more than headers is downloaded. Given flags stay; with --fit off all others stay, too."
 )
 _UNITS = {"": 2**30, "G": 2**30, "GIB": 2**30, "GB": 10**9, "M": 2**20, "MIB": 2**20, "MB": 10**6}
 

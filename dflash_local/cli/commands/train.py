@@ -100,7 +100,7 @@ def _help(option: TrainOption, default: Any) -> str:
 
 
 def run(args: TrainFlags) -> int:
-    settings = settings_of(args, _target(str(args.settings["model"])))
+    settings = settings_of(args, _target(args.settings["model"]))
     if args.plan:
         from dflash_local.train.estimate import estimate
 
@@ -126,11 +126,11 @@ def run(args: TrainFlags) -> int:
     return 0
 
 
-def _target(text: str) -> Path:
+def _target(given: Path) -> Path:
     """The file of -m: a path, or a model of another program by name. Raises RequestError and ModelError."""
     from dflash_local.cli.flags.named_models import model_named
 
-    path = model.path if (model := model_named(text)) else Path(text)
+    path = model.path if (model := model_named(given.as_posix())) else given
     check_model_file(str(path), "-m", DOWNLOAD)
     return path
 

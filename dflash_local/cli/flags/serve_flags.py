@@ -38,13 +38,13 @@ def _spec_types(text: str) -> str:
             raise argparse.ArgumentTypeError(f"{name} is not supported: docs/drafters.md says which drafters are")
         if name not in _SPEC_TYPES:
             raise argparse.ArgumentTypeError(f"must be names of {', '.join(_SPEC_TYPES)}, got {name!r}")
-    if "none" in names and len(names) > 1:
-        raise argparse.ArgumentTypeError(f"none means that nothing drafts, got {text!r}")
     return text
 
 
 def _drafting(names: set[str]) -> dict[str, Any]:
     """The options of an engine that such names stand for. Prompt lookup also drafts beside the others."""
+    if "none" in names and len(names) > 1:
+        raise RequestError("none means that nothing drafts", param="--spec-type", hint="leave none or the others out")
     if not names.isdisjoint({"draft-dflash", "draft-dspark"}):
         return {}
     if "draft-mtp" in names:
