@@ -23,7 +23,17 @@ from benchmarks.http_load import LoadError
 from benchmarks.lookup import OURS_OFF
 from benchmarks.record import say
 from benchmarks.rivals import UPSTREAM_LOOKUP
-from benchmarks.systems import NO_DRAFTER, OURS, PLAIN, Systems, common_flags, order, our_server, upstream_server
+from benchmarks.systems import (
+    NO_DRAFTER,
+    NO_DRAFTS,
+    OURS,
+    PLAIN,
+    Systems,
+    common_flags,
+    order,
+    our_server,
+    upstream_server,
+)
 from dflash_local import native
 from dflash_local.build import peer
 from dflash_local.diagnose.memory import Sizes
@@ -44,7 +54,7 @@ def commands(target: Path, bins: Path, threads: int, n_ctx: int) -> dict[str, li
     return {
         PLAIN: upstream_server(bins, common),
         N_GRAMS: upstream_server(bins, common, *UPSTREAM_LOOKUP["ngram-simple 8, 32"]),
-        OURS_OFF: our_server(common, *NO_DRAFTER, "--no-cost-cache", "--lookup", "off"),
+        OURS_OFF: our_server(common, "--no-cost-cache", *NO_DRAFTS),
         OURS: our_server(common, *NO_DRAFTER, "--no-cost-cache"),
     }
 

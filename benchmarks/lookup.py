@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 from benchmarks import real_models, record
 from benchmarks.http_load import Answer
 from benchmarks.rivals import PEER_LOOKUP, UPSTREAM_LOOKUP, Answers, comparison_table, comparisons, rounds
-from benchmarks.systems import NO_DRAFTER, OURS, PLAIN, Systems, common_flags, our_server, upstream_server
+from benchmarks.systems import NO_DRAFTER, NO_DRAFTS, OURS, PLAIN, Systems, common_flags, our_server, upstream_server
 from dflash_local.build import peer
 
 OURS_OFF = f"{OURS}, lookup off"
@@ -36,7 +36,7 @@ def commands(
         PLAIN: upstream_server(bins, common),
         **{f"upstream {name}": upstream_server(bins, common, *flags) for name, flags in UPSTREAM_LOOKUP.items()},
         **real_models.peer_servers(peers or {}, [*common, *peer_flags], PEER_LOOKUP),
-        OURS_OFF: our_server(common, *NO_DRAFTER, "--no-cost-cache", "--lookup", "off"),
+        OURS_OFF: our_server(common, "--no-cost-cache", *NO_DRAFTS),
         OURS: our_server(common, *NO_DRAFTER, "--no-cost-cache"),
     }
 

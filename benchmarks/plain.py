@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the packa
 from benchmarks import real_models, record, targets
 from benchmarks.ceilings import MEMORY, Meter
 from benchmarks.memory_rate import bytes_per_token
-from benchmarks.systems import NO_DRAFTER, OURS, PLAIN, Systems, common_flags, our_server, upstream_server
+from benchmarks.systems import NO_DRAFTS, OURS, PLAIN, Systems, common_flags, our_server, upstream_server
 from dflash_local.build import peer
 
 PEER: dict[str, list[str]] = {"": [], "-rtr": ["-rtr"]}  # settings of ik_llama.cpp's server
@@ -46,7 +46,7 @@ def commands(model: Path, bins: Path, threads: int, peers: Mapping[str, Path]) -
     return {
         PLAIN: upstream_server(bins, common),
         **real_models.peer_servers(peers, common, PEER),
-        OURS: our_server(common, *NO_DRAFTER, "--no-cost-cache", "--lookup", "off"),
+        OURS: our_server(common, "--no-cost-cache", *NO_DRAFTS),
     }
 
 

@@ -48,6 +48,7 @@ def upstream_server(bins: Path, common: Sequence[str], *flags: str) -> list[str]
 
 # A drafter that is listed for the target's name is taken otherwise.
 NO_DRAFTER = ("--draft-kind", "lookup")
+NO_DRAFTS = ("--draft", "off", "--lookup", "off")
 
 
 def our_server(common: Sequence[str], *flags: str) -> list[str]:
