@@ -170,7 +170,7 @@ class Systems:
         """Get a first answer from each system. Raises LoadError if an idle server uses the CPU, which is unfair."""
         for name in self.names:
             self.turn(name, bodies)
-        time.sleep(0.5)
+        time.sleep(2.0)  # servers end what they put off until they had started
         check_idle({name: server.cpu_seconds for name, server in self.servers.items()}, 1.0)
 
 
