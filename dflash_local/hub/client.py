@@ -101,27 +101,27 @@ class Hub:
             raise cache_space.failed(self.cache.root, error) from None
 
     def _listed(self, repo: str, revision: str | None) -> list[HubFile]:
-        most = MOST_TIMEOUTS_IF_CACHED if self.cache.commit(repo, revision) else MOST_REFUSALS
-        commit = self._commit(repo, revision, most)
-        entries = self._entries(repo, f"tree/{commit}?recursive=true", most)
+        most_timeouts = MOST_TIMEOUTS_IF_CACHED if self.cache.commit(repo, revision) else MOST_REFUSALS
+        commit = self._commit(repo, revision, most_timeouts)
+        entries = self._entries(repo, f"tree/{commit}?recursive=true", most_timeouts)
         files = [file for entry in entries if (file := _hub_file(repo, commit, entry))]
         if not files:
             raise HubError(f"{repo} is empty", hint=f"see {self.address}/{repo}")
         return files
 
-    def _entries(self, repo: str, path: str, most: int) -> Iterator[Any]:
-        """The entries of a list on several pages, each of which is asked for at most `most` times more if no connection
-        comes about in time."""
-        for page in self._transport.json(repo, path, most):
+    def _entries(self, repo: str, path: str, most_timeouts: int) -> Iterator[Any]:
+        """The entries of a list on several pages, each of which is asked for at most `most_timeouts` times more if no
+        connection comes about in time."""
+        for page in self._transport.json(repo, path, most_timeouts):
             yield from page if isinstance(page, list) else ()
 
-    def _commit(self, repo: str, revision: str | None, most: int) -> str:
+    def _commit(self, repo: str, revision: str | None, most_timeouts: int) -> str:
         """The commit of `revision`. A branch or tag that names it is remembered: `download` stores it in the cache, for
         llama.cpp and for later, where until then it leads to what is there."""
         if revision and COMMIT.fullmatch(revision):
             return revision.lower()
         is_proposed = (revision or "").startswith("refs/pr/")  # by a pull request, which is listed on demand only
-        refs = next(self._transport.json(repo, "refs?include_prs=1" if is_proposed else "refs", most))
+        refs = next(self._transport.json(repo, "refs?include_prs=1" if is_proposed else "refs", most_timeouts))
         branches = _named_commits(refs, "branches")
         proposed = _named_commits(refs, "pullRequests", "ref")
         names = {**proposed, **_named_commits(refs, "tags"), **branches}
@@ -135,7 +135,7 @@ class Hub:
                 raise fault from None
             self._refs.setdefault((repo, commit), set()).add(name)
             return commit
-        entries = self._entries(repo, "commits/main", most)
+        entries = self._entries(repo, "commits/main", most_timeouts)
         commits = (str(entry.get("id")) for entry in entries if isinstance(entry, dict))
         if commit := commit_beginning_with(name, commits):
             return commit

@@ -282,6 +282,12 @@ def test_an_answer_that_a_stop_string_cut_has_not_ended(pocket: dict[str, Path],
     assert [text.ended for text in read_texts(path)] == [True, False, False]
 
 
+def an_answer() -> tuple[Any, Any]:
+    """A request and what came of it."""
+    request = SimpleNamespace(prompt_tokens=[1, 2, 3], sampling=None)
+    return request, SimpleNamespace(tokens=list(range(10)), finish_reason="stop", stopped_by=None)
+
+
 def test_the_engines_thread_does_not_go_through_prompts(
     pocket: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,9 +299,7 @@ def test_the_engines_thread_does_not_go_through_prompts(
 
     monkeypatch.setattr(answer_record, "key_of", key_here)
     record = AnswerRecord(tmp_path, pocket["target"], 1 << 20)
-    request: Any = SimpleNamespace(prompt_tokens=[1, 2, 3], sampling=None)
-    completion: Any = SimpleNamespace(tokens=list(range(10)), finish_reason="stop", stopped_by=None)
-    record(request, completion)
+    record(*an_answer())
     record.close()
     assert len(threads) == 1 and threads[0] is not threading.current_thread()
 
@@ -312,10 +316,8 @@ def test_an_error_ends_the_record(
 
     monkeypatch.setattr(answer_record, "key_of", fails)
     record = AnswerRecord(tmp_path, pocket["target"], 1 << 20)
-    request: Any = SimpleNamespace(prompt_tokens=[1, 2, 3], sampling=None)
-    completion: Any = SimpleNamespace(tokens=list(range(10)), finish_reason="stop", stopped_by=None)
-    record(request, completion)
-    record(request, completion)
+    record(*an_answer())
+    record(*an_answer())
     record.close()
     assert len(asked) == 1
     assert caplog.text.count("an answer could not be recorded") == 1
