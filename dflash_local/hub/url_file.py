@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,12 +22,12 @@ from dflash_local.hub.client import GO_ONLINE, Hub
 from dflash_local.hub.http_response import Response, TemporaryFault, body_start, temporary_refusal
 from dflash_local.hub.http_session import Session, get, open_session
 from dflash_local.hub.retries import Retries
+from dflash_local.scratch import remove_leftovers
 from dflash_local.server_address import http_url, shown_address, shown_wrong_address
 
 _HUB_PATH = re.compile(r"/([^/?#]+/[^/?#]+)/(?:resolve|blob|raw)/([^/?#]+)/([^?#]+)")  # of a file at a revision
 _PART, _ETAG = ".incomplete", ".etag"
 _LONGEST_NAME = 255 - len(_PART)  # bytes, by what file systems take
-_OLDEST_PART = 86400.0  # seconds; a process that lives writes to its part, or gives up, within minutes
 
 
 def fetch_url(url: str, hub: Hub) -> Path:
@@ -122,7 +121,7 @@ class _UrlFile:
     def update(self) -> None:
         """Download the file, unless it is there and has the server's ETag. Raises HubError or OSError."""
         session = open_session()
-        _remove_leftovers(self.path.parent.parent)
+        remove_leftovers(self.path.parent.parent, f"*/*{_PART}")
         name = self.path.name
         part = self.path.with_name(name + _PART)
         retries = Retries(shown_address(self.url), session, self.hub.note)
@@ -195,11 +194,3 @@ class _UrlFile:
                 message = f"{shown_address(self.url)}: the server answered {status}"
                 raise HubError(message, hint="check the address", status=status, cache_may_serve=True)
             yield response
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove the parts of processes that were killed."""
-    for part in folder.glob("*/*" + _PART):
-        with suppress(OSError):  # another process is faster, or uses it
-            if time.time() - part.stat().st_mtime > _OLDEST_PART:
-                part.unlink()
