@@ -516,6 +516,28 @@ class Engine(Inspection):
         """`erase_slot_soon`, once it is done."""
         return self.erase_slot_soon(slot).result()
 
+    # ---- the drafter ----
+
+    @checked
+    def replace_drafter(self, path: str | os.PathLike[str]) -> bool:
+        """Draft with another file from now on, which `dflash-local train --init` made of the one in use. Slots and
+        caches stay, and answers are the same. False: a request runs, and nothing has changed; ask again later.
+
+        Raises:
+            ModelError, PairError: the file is damaged, or its drafter has another form than the one in use (kind,
+                tapped layers, block, K and V); nothing has changed.
+            RequestError: no drafter of a file is in use.
+        """
+
+        def replace() -> bool:
+            if self._scheduler.n_running:
+                return False
+            self._native.replace_drafter(Path(path))
+            self._info = {**self._info, **self._native.info()}
+            return True
+
+        return self._scheduler.call(replace).result()
+
     def _move_slot(
         self,
         move: Callable[[int, Path], tuple[int, int]],

@@ -14,6 +14,7 @@ import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dflash_local.errors import ComputeError, RequestError
@@ -161,6 +162,7 @@ class FakeNative(NativeEngine):
         self.on_prepare: Callable[[], None] | None = None
         self.cancelled: list[int] = []
         self.ended: list[int] = []  # slots whose thoughts were to end
+        self.drafters: list[Path] = []  # that replaced others
         self.thoughtless = False
         self.fail_next_step: str | None = None
         self.fail_next_pass: str | None = None
@@ -277,6 +279,9 @@ class FakeNative(NativeEngine):
     def end_reasoning(self, slot: int) -> bool:
         self.ended.append(slot)
         return not self.thoughtless
+
+    def replace_drafter(self, path: Path) -> None:
+        self.drafters.append(path)
 
     def slot_clear(self, slot: int) -> int:
         count, self._slots[slot].tokens = len(self._slots[slot].tokens), []

@@ -62,6 +62,7 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dflash_engine_info": [c_void_p, STRING],
     "dflash_engine_stats": [c_void_p, STRING],
     "dflash_corpus_set": [c_void_p, INTS, c_int32, POINTER(c_uint64)],
+    "dflash_drafter_replace": [c_void_p, c_char_p],
     "dflash_sampling_fields": [STRING],
     "dflash_schema_ignored": [c_char_p, STRING],
     "dflash_request_init": [c_void_p, POINTER(RequestParams), HANDLE],

@@ -117,6 +117,15 @@ class NativeEngine:
         texts = (c_int32 * len(tokens)).from_buffer(tokens) if tokens else None
         return int(result_of(c_uint64, self._lib.dflash_corpus_set, self._handle, texts, len(tokens)))
 
+    def replace_drafter(self, path: str | os.PathLike[str]) -> None:
+        """Draft with another file from now on, while every slot is idle; slots keep what they hold.
+
+        Raises:
+            ModelError, PairError: the file is damaged, or its drafter has another form than the one in use; nothing has
+                changed. RequestError: no drafter of a file is in use.
+        """
+        self._lib.dflash_drafter_replace(self._handle, path_bytes(path))
+
     def has_room(self, request: PreparedRequest) -> bool:
         """Whether the slots' shared cache has room for the request now; always true if nothing runs."""
         return bool(result_of(c_bool, self._lib.dflash_has_room, self._handle, request.handle))

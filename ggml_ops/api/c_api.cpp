@@ -210,6 +210,10 @@ dflash_status dflash_corpus_set(dflash_engine * e, const int32_t * tokens, int32
     });
 }
 
+dflash_status dflash_drafter_replace(dflash_engine * e, const char * path) {
+    return attempt([&] { given(e, "engine").replace_drafter(given(path, "path").c_str()); });
+}
+
 // ---- requests ----
 
 void dflash_request_params_default(dflash_request_params * p) {

@@ -11,6 +11,12 @@ draft_memory::draft_memory(target & target, std::unique_ptr<dflash::drafter> dra
 
 // ---- a drafter pass ----
 
+void draft_memory::replace_drafter(std::unique_ptr<dflash::drafter> next) {
+    next->n_graphs_built += drafter_->n_graphs_built;
+    next->n_graphs_reused += drafter_->n_graphs_reused;
+    drafter_ = std::move(next);
+}
+
 draft_job draft_memory::job_of(const part & p) const {
     const tap_rows & taps = taps_.of(p.id);
     draft_job        job;

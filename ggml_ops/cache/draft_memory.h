@@ -24,8 +24,10 @@ class draft_memory {
 
     dflash::drafter &       drafter() { return *drafter_; }
     const dflash::drafter & drafter() const { return *drafter_; }
-    pending_taps &          taps() { return taps_; }
-    const pending_taps &    taps() const { return taps_; }
+    // Another one drafts from now on, which holds the same of the sequences.
+    void                 replace_drafter(std::unique_ptr<dflash::drafter> next);
+    pending_taps &       taps() { return taps_; }
+    const pending_taps & taps() const { return taps_; }
     // Why a drafter pass failed since the last call, empty: none did. Its sequences go on without context.
     std::string take_failure() { return std::exchange(failure_, {}); }
 

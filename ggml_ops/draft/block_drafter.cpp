@@ -95,6 +95,24 @@ int32_t find_mask_token(const llama_model * model, int32_t n_vocab) {
     return token;
 }
 
+// Throws unless a drafter can go on with what another one holds of the slots, and with the taps that it gets.
+void check_form(const drafter_model & model, const drafter_model & other) {
+    const auto same = [](const char * field, int64_t ours, int64_t theirs) {
+        fail_if(ours != theirs, field, " is ", ours, ", that of the drafter in use ", theirs,
+            ": only a drafter of the same form can take its place");
+    };
+    fail_if(model.kind != other.kind, "it is a ", model.kind->title, " drafter, the one in use a ", other.kind->title,
+        " drafter: only one of the same kind can take its place");
+    fail_if(model.target_layers != other.target_layers, "dflash.target_layers differ from those of the drafter in use: "
+                                                        "only one that reads the same can take its place");
+    same("dflash.block_size", model.block_size, other.block_size);
+    same("dflash.block_count", (int64_t) model.layers.size(), (int64_t) other.layers.size());
+    same("dflash.attention.head_count_kv", model.n_head_kv, other.n_head_kv);
+    same("dflash.attention.key_length", model.head_dim, other.head_dim);
+    same("the number of tokens of the longest draft", model.max_length(), other.max_length());
+    same("the type of its rotation", model.rope_type, other.rope_type);
+}
+
 // The devices of the drafter and of the tensors that it shares; the scheduler wants the CPU last.
 std::vector<ggml_backend_ptr> init_backends(
     const llama_model * model, const std::vector<const ggml_tensor *> & shared, int32_t n_threads) {
@@ -119,8 +137,17 @@ std::vector<ggml_backend_ptr> init_backends(
 }   // namespace
 
 block_drafter::block_drafter(const llama_model * model, const llama_model * target, const drafter_params & params) :
-    loaded_(model), model_(access_drafter(model)), params_(params) {
+    block_drafter(model, target, params, nullptr) {}
+
+block_drafter::block_drafter(const llama_model * model, const llama_model * target, const block_drafter & other) :
+    block_drafter(model, target, other.params_, &other) {}
+
+block_drafter::block_drafter(const llama_model * model, const llama_model * target, const drafter_params & params,
+    const block_drafter * other) : loaded_(model), model_(access_drafter(model)), params_(params) {
     check_pair(model_, target);
+    if (other) {
+        check_form(model_, other->model_);
+    }
     check_vocabulary(model, target);
     const bool shares = share_heads(model_, target);
     bound_vocabulary(model_, target);
@@ -137,8 +164,9 @@ block_drafter::block_drafter(const llama_model * model, const llama_model * targ
     }
     backends_ = init_backends(
         model, { model_.tok_embd, model_.output, params_.taps ? params_.taps->rows() : nullptr }, params_.n_threads);
-    kv_ = std::make_unique<kv_ring>(model_, params_.n_slots, params_.n_ctx, params_.type_k, params_.type_v,
-        params_.kv_offload, params_.history_limit);
+    kv_ = other ? other->kv_
+                : std::make_shared<kv_ring>(model_, params_.n_slots, params_.n_ctx, params_.type_k, params_.type_v,
+                      params_.kv_offload, params_.history_limit);
 
     std::vector<ggml_backend_t> backends;
     for (const ggml_backend_ptr & backend : backends_) {

@@ -42,6 +42,8 @@ class block_drafter : public drafter {
   public:
     // Throws std::runtime_error with one sentence (wrong pair, unsupported model, out of memory).
     block_drafter(const llama_model * model, const llama_model * target, const drafter_params & params);
+    // Drafts in place of `other`, with what that holds of the slots. Throws like the first, also if its form differs.
+    block_drafter(const llama_model * model, const llama_model * target, const block_drafter & other);
 
     const drafter_model & model() const { return model_; }
     const drafter_kind &  kind() const override { return *model_.kind; }
@@ -73,6 +75,9 @@ class block_drafter : public drafter {
     void follow_texts() override;
 
   private:
+    block_drafter(const llama_model * model, const llama_model * target, const drafter_params & params,
+        const block_drafter * other);
+
     void                         share_part(const llama_model * target, bool shares);
     void                         copy_remote(const llama_model * target);
     void                         set_target_ids();
@@ -106,7 +111,7 @@ class block_drafter : public drafter {
     std::unique_ptr<target_ids>  target_ids_;   // null: draft tokens are target tokens
 
     std::vector<ggml_backend_ptr> backends_;   // must outlive the members below
-    std::unique_ptr<kv_ring>      kv_;
+    std::shared_ptr<kv_ring>      kv_;         // the next drafter goes on with it
     std::unique_ptr<selector>     selector_;
     std::unique_ptr<graph_cache>  graphs_;
 };

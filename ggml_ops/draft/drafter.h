@@ -94,4 +94,12 @@ class drafter {
 
 using drafter_list = std::vector<const drafter *>;   // in order of preference
 
+inline drafter_kinds kinds_of(const drafter_list & drafters) {
+    drafter_kinds kinds;
+    for (const drafter * d : drafters) {
+        kinds.push_back(&d->kind());
+    }
+    return kinds;
+}
+
 }   // namespace dflash

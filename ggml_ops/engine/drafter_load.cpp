@@ -76,7 +76,17 @@ std::vector<std::unique_ptr<drafter>> load_drafters(const model_pair & models, t
         }
     });
     if (target.params().accept == DFLASH_ACCEPT_BLOCK) {
-        require_lattice(list_of(loaded));
+        require_lattice(kinds_of(list_of(loaded)));
+    }
+    return loaded;
+}
+
+std::unique_ptr<drafter> load_in_place_of(const drafter & used, const llama_model * model, const model_pair & models) {
+    const abort_guard guard(abort_guard::phase::load);
+    const auto &      other = static_cast<const block_drafter &>(used);
+    auto loaded = pair_error([&] { return std::make_unique<block_drafter>(model, models.target(), other); });
+    if (models.on_devices()) {
+        reserve(*loaded);
     }
     return loaded;
 }

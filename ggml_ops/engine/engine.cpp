@@ -76,8 +76,8 @@ engine::~engine() {
 // ---- requests ----
 
 std::unique_ptr<dflash_request> engine::prepare(const dflash_request_params & params) const {
-    return std::make_unique<dflash_request>(dflash_request{
-        prepare_request(params, target_.params(), target_, drafts_.drafters(), media_, live_media_), this });
+    return std::make_unique<dflash_request>(
+        dflash_request{ prepare_request(params, target_.params(), target_, kinds_, media_, live_media_), this });
 }
 
 media_prompt engine::prompt(
@@ -146,6 +146,19 @@ void engine::set_corpus(dflash::corpus && texts) {
         cache_.check_idle(s.id);
     }
     corpus_ = std::move(texts);
+}
+
+// Takes effect between two steps. What the last one holds of the slots stays: K and V that other weights made only make
+// drafts a little worse, until the text moves on.
+void engine::replace_drafter(const char * path) {
+    for (const slot & s : slots_) {
+        cache_.check_idle(s.id);
+    }
+    refuse_if(!models_.drafter(), "no drafter of a file is in use: load the engine with one");
+    draft_memory & memory = drafts_[0];   // MTP layers come after it
+    drafter_file   file   = models_.load_other_drafter(path, given_);
+    models_.rpc().blame([&] { memory.replace_drafter(load_in_place_of(memory.drafter(), file.model.get(), models_)); });
+    models_.use_drafter(std::move(file));
 }
 
 // An answer for later requests of its owner to quote, as far as it came, with the token that ended it.

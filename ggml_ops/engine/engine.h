@@ -59,6 +59,7 @@ class engine {
     void                 cancel(int32_t id);
     bool                 end_reasoning(int32_t id);
     void                 set_corpus(dflash::corpus && texts);
+    void                 replace_drafter(const char * path);
     int32_t              step(dflash_update * updates, int32_t cap);
     void                 interrupt() { target_.interrupt(); }
     dflash_slot_counters stats_of(int32_t id) const;   // of a running request: until now
@@ -134,6 +135,7 @@ class engine {
     model_pair                     models_;
     dflash::target                 target_;
     draft_memories                 drafts_;
+    const drafter_kinds            kinds_ = kinds_of(drafts_.drafters());   // of whatever file: read on any thread
     media_table                    media_;
     mutable live_media             live_media_{ media_ };   // any thread
     std::unique_ptr<media_encoder> encoder_;

@@ -22,10 +22,10 @@ static std::string lattice_kinds() {
     return joined(titles, ", ", " or ");
 }
 
-void require_lattice(const drafter_list & drafters) {
-    if (std::none_of(drafters.begin(), drafters.end(), [](const drafter * d) { return d->kind().lattice; })) {
+void require_lattice(const drafter_kinds & drafters) {
+    if (std::none_of(drafters.begin(), drafters.end(), [](const drafter_kind * kind) { return kind->lattice; })) {
         const std::string found =
-            drafters.empty() ? "there is none" : std::string("this one is a ") + drafters[0]->kind().title + " drafter";
+            drafters.empty() ? "there is none" : std::string("this one is a ") + drafters[0]->title + " drafter";
         throw field_error(
             "accept", "block needs a ", lattice_kinds(), " drafter, and ", found, ": leave accept at match");
     }
@@ -81,8 +81,8 @@ static void check_probs(const dflash_request_params & r, int32_t n_vocab, const 
         "rows of media have no probability: begin behind the last one");
 }
 
-static void check_request(
-    const dflash_request_params & r, const target & target, const drafter_list & drafters, const media_layout & media) {
+static void check_request(const dflash_request_params & r, const target & target, const drafter_kinds & drafters,
+    const media_layout & media) {
     refuse_if(r.n_predict < -1, "n_predict is ", r.n_predict, ", must be >= -1");
     refuse_if(is_media(r.tokens[r.n_tokens - 1]), "the prompt ends with a medium: let text follow it");
     check_range("budget", r.budget, 0, DFLASH_MAX_NODES);
@@ -138,7 +138,7 @@ static void set_drafting(request & p, const dflash_request_params & r, const dfl
 }
 
 request prepare_request(const dflash_request_params & r, const dflash_engine_params & params, const target & target,
-    const drafter_list & drafters, const media_table & table, const live_media & live) {
+    const drafter_kinds & drafters, const media_table & table, const live_media & live) {
     prompt_media media = check_tokens(r.tokens, r.n_tokens, target, table, live);
     check_request(r, target, drafters, media.layout);
     const common_params_sampling sampling = parse_sampling(target.model(), r.sampling ? r.sampling : "");

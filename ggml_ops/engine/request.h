@@ -5,6 +5,7 @@
 #include "dflash.h"
 #include "draft/prediction.h"
 #include "engine/prompt_media.h"
+#include "llama/drafter_kind.h"
 
 #include <cstdint>
 #include <memory>
@@ -12,7 +13,6 @@
 
 namespace dflash {
 
-class drafter;
 class live_media;    // media/live_media.h
 class media_table;   // media/media_table.h
 class sampler;       // accept/sampling.h
@@ -46,9 +46,9 @@ struct request {
 };
 
 // Checks a request and makes it ready. Any thread: reads only what is fixed after loading. Throws status_error,
-// field_error. drafters: there may be none; params: resolved (params.h).
+// field_error. drafters: their kinds, of which there may be none; params: resolved (params.h).
 request prepare_request(const dflash_request_params & r, const dflash_engine_params & params, const target & target,
-    const std::vector<const drafter *> & drafters, const media_table & table, const live_media & live);
+    const drafter_kinds & drafters, const media_table & table, const live_media & live);
 
 // Throws unless these are tokens of the target or media, at least one and fewer than a slot's context.
 prompt_media check_tokens(
@@ -58,6 +58,6 @@ void check_text(const int32_t * tokens, int32_t n, const target & target);
 
 // Throws field_error unless one of the drafters can do what accept=block needs: the probability with which a draft was
 // drawn, which only a lattice has.
-void require_lattice(const std::vector<const drafter *> & drafters);
+void require_lattice(const drafter_kinds & drafters);
 
 }   // namespace dflash

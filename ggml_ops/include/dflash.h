@@ -246,6 +246,11 @@ DFLASH_API const struct llama_vocab * dflash_engine_vocab(const dflash_engine * 
 DFLASH_API dflash_status dflash_corpus_set(
     dflash_engine * engine, const int32_t * tokens, int32_t n_tokens, uint64_t * out);
 
+// Drafts with another file from now on; slots keep what they hold. Every slot must be idle, and the engine must have a
+// drafter of a file, of the same kind, tapped layers, block and K and V as this one; else nothing changes. Takes as
+// long as loading the file.
+DFLASH_API dflash_status dflash_drafter_replace(dflash_engine * engine, const char * path);
+
 // ---- requests -----------------------------------------------------------------------------------------------------
 
 typedef struct dflash_request_params {

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace dflash {
 
@@ -50,6 +51,8 @@ inline constexpr drafter_kind DRAFTER_KINDS[] = {
 
 inline constexpr const drafter_kind & MTP_KIND = DRAFTER_KINDS[drafter_kind::MTP];
 static_assert(MTP_KIND.id == drafter_kind::MTP);
+
+using drafter_kinds = std::vector<const drafter_kind *>;   // of several drafters
 
 // The kind of a drafter with these tensors: has(name). refuse(tensor, why) is called for contradicting tensors.
 template <class Has, class Refuse> const drafter_kind & find_drafter_kind(Has && has, Refuse && refuse) {

@@ -209,15 +209,32 @@ void model_pair::load(const dflash_engine_params & p, const load_options & optio
 
 void model_pair::load_drafter(const dflash_engine_params & p, const load_options & options) {
     drafter_place_.settle(target());
-    file_.reset(load_model({ p.drafter, "drafter", is_mtp_file_ }, drafter_place_, p, { options, 0.8f, 0.2f }));
-    file_lock_       = lock_packed(file_.get(), p);
-    drafter_weights_ = access_weights(file_.get());
-    if (access_is_assistant(file_.get())) {
-        const std::string misfit = access_assistant_misfit(file_.get(), target());
+    file_ = load_file(p.drafter, p, options);
+    if (access_is_assistant(file_.model.get())) {
+        const std::string misfit = access_assistant_misfit(file_.model.get(), target());
         if (!misfit.empty()) {
             throw status_error(DFLASH_ERROR_PAIR, p.drafter, " is the assistant of another model: ", misfit);
         }
     }
+}
+
+drafter_file model_pair::load_file(
+    const char * path, const dflash_engine_params & p, const load_options & options) const {
+    drafter_file file;
+    file.model.reset(load_model({ path, "drafter", is_mtp_file_ }, drafter_place_, p, { options, 0.8f, 0.2f }));
+    file.lock    = lock_packed(file.model.get(), p);
+    file.weights = access_weights(file.model.get());
+    return file;
+}
+
+drafter_file model_pair::load_other_drafter(const char * path, const dflash_engine_params & p) const {
+    const abort_guard guard(abort_guard::phase::load);
+    const gguf_file   header = check_gguf(path);
+    if (arch_of(header) != access_arch(drafter())) {
+        throw status_error(DFLASH_ERROR_PAIR, path, " has the architecture ", gguf_printable(arch_of(header)),
+            ", the drafter in use ", access_arch(drafter()), ": only a drafter of the same form can take its place");
+    }
+    return load_file(path, p, {});
 }
 
 weight_lock model_pair::lock_packed(const llama_model * model, const dflash_engine_params & p) const {
@@ -257,7 +274,8 @@ void model_pair::check_target(const dflash_engine_params & p) const {
 bool model_pair::recurrent() const { return llama_model_is_recurrent(target()) || llama_model_is_hybrid(target()); }
 
 bool model_pair::on_devices() const {
-    return drafts() && !(access_devices(target()).empty() && (!file_ || access_devices(file_.get()).empty()));
+    return drafts() &&
+           !(access_devices(target()).empty() && (!file_.model || access_devices(file_.model.get()).empty()));
 }
 
 double model_pair::spare_memory() const {
@@ -265,7 +283,7 @@ double model_pair::spare_memory() const {
     if (ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU); cpu && free == 0) {
         ggml_backend_dev_memory(cpu, &free, &total);
     }
-    const size_t weights = access_host_weights(target()) + (file_ ? access_host_weights(file_.get()) : 0);
+    const size_t weights = access_host_weights(target()) + (file_.model ? access_host_weights(file_.model.get()) : 0);
     return free > weights ? (double) (free - weights) : 0.0;
 }
 

@@ -17,7 +17,7 @@ from dflash_local import Engine, RequestError, SamplingParams
 from dflash_local.arguments import check
 from dflash_local.conversation import ChatPrompt
 from dflash_local.engine_options import EngineOptions
-from dflash_local.errors import ContextLengthError
+from dflash_local.errors import ContextLengthError, ModelError
 from dflash_local.generation import Generation, Stream
 from dflash_local.native import TreeRows
 from dflash_local.request_options import RequestOptions
@@ -71,6 +71,7 @@ def good_calls(engine: Engine, folder: Path) -> dict[str, dict[str, Any]]:
         "restore_slot": {"slot": 0, "path": path},
         "restore_slot_soon": {"slot": 0, "path": path},
         "erase_slot": {"slot": 0},
+        "replace_drafter": {"path": path},
         "erase_slot_soon": {"slot": 0},
         "score": {"tokens": [1, 2], "start": 1},
         "draft_probe": {"tokens": [1, 2], "n_block": 4},
@@ -84,7 +85,7 @@ METHODS = (
     "end_reasoning", "ignored", "generate", "stream", "chat", "apply_chat", "chat_tokens", "submit_chat",
     "answer_parser", "check_options",
     "save_slot", "save_slot_soon", "restore_slot", "restore_slot_soon", "erase_slot", "erase_slot_soon", "score",
-    "draft_probe", "tree_pass", "slot_clear",
+    "replace_drafter", "draft_probe", "tree_pass", "slot_clear",
 )  # fmt: skip
 
 
@@ -124,6 +125,10 @@ def _refused_or_fine(call: Callable[[], Any], name: str, annotation: Any, value:
         blamed = error.param or ""
         assert blamed.split("[")[0].split(".")[0] in (name, *ALSO.get(name, ())), (name, value, error)
         assert blamed.split("[")[0] in str(error) or (blamed == "path" and "file" in str(error))
+        return
+    except ModelError:  # there is no such file
+        assert name == "path"
+        assert isinstance(value, str)
         return
     except Exception as error:
         raise AssertionError(f"{name}={value!r}: {type(error).__name__}: {error}") from error
