@@ -9,8 +9,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.errors import MediaError
+from dflash_local.media.jpeg_file import n_scans
 from dflash_local.media.media_limits import MAX_ASPECT, MAX_BYTES, MAX_PIXELS, MAX_SCANS, MAX_SIDE
 from dflash_local.media.medium import Medium, hash_of
+from dflash_local.media.png_file import without_texts
 from dflash_local.words import MIB
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ log = logging.getLogger(__name__)
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 _READABLE = "PNG, JPEG, WebP, GIF, BMP, TIFF or PPM"
 _WIDE = ("I", "I;16", "I;16B", "I;16L", "I;16N")  # modes of 16 bits a pixel: Pillow has 16-bit TIFF and PNG in them
+_WIDE_INTEGERS = ("PNG", "PPM")  # formats whose pictures have 16 bits where Pillow has them in a mode of 32
 
 
 def read_image(data: bytes, param: str) -> Medium:
@@ -37,8 +40,8 @@ def read_image(data: bytes, param: str) -> Medium:
         raise _refusal(param, f"has {len(data)} bytes, at most {MAX_BYTES // MIB} MiB are read")
     image = _opened(data, param)
     check_size(image, param)
-    # No other bytes of a scan look like the marker of one.
-    if image.format in ("JPEG", "MPO") and data.count(b"\xff\xda") > MAX_SCANS:
+    _check_samples(image, param)
+    if image.format in ("JPEG", "MPO") and n_scans(data) > MAX_SCANS:
         raise _refusal(param, f"has more than {MAX_SCANS} scans")
     rgb = _decoded(image, param)
     return Medium("image", rgb.tobytes(), *rgb.size, hash_of("image", data))
@@ -49,6 +52,7 @@ def image_of(image: Image, param: str) -> Medium:
     if not image.width or not image.height:
         raise _refusal(param, "has no pixels")
     check_size(image, param)
+    _check_samples(image, param)
     rgb = _decoded(image, param)
     pixels = rgb.tobytes()
     return Medium("image", pixels, *rgb.size, hash_of("image", f"{rgb.width} {rgb.height} ".encode() + pixels))
@@ -67,6 +71,13 @@ def check_size(image: Image, param: str) -> None:
         )
 
 
+def _check_samples(image: Image, param: str) -> None:
+    """Raise MediaError if nothing says which of its samples is white."""
+    if image.mode == "F" or (image.mode == "I" and image.format not in _WIDE_INTEGERS):
+        why = "has samples that are no whole numbers of 8 or 16 bits without a sign"
+        raise _refusal(param, why, hint="save it with 8 or 16 bits a sample")
+
+
 @cache
 def _pillow() -> Any:
     """Imported with the first image. Its warnings quote what damaged files hold, and Python would keep each of them."""
@@ -80,7 +91,7 @@ def _opened(data: bytes, param: str) -> Any:
     """The header alone is read."""
     pillow = _pillow()
     try:
-        return pillow.open(io.BytesIO(data), formats=FORMATS)
+        return pillow.open(io.BytesIO(without_texts(data)), formats=FORMATS)
     except pillow.DecompressionBombError:
         raise _refusal(param, "has too many pixels", hint="make it smaller") from None
     except pillow.UnidentifiedImageError:
@@ -118,10 +129,14 @@ def _rgb(image: Image) -> Image:
 
 
 def _narrow(image: Image) -> Image:
-    """The upper 8 of 16 bits: `convert` would cut off what is above 255."""
+    """The upper 8 of 16 bits: `convert` would cut off what is above 255. One value may be transparent."""
     import numpy as np
 
-    return _pillow().fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
+    values = np.asarray(image).clip(0, 65535)
+    gray = _pillow().fromarray((values >> 8).astype(np.uint8))
+    if (hidden := image.info.get("transparency")) is not None:
+        gray.putalpha(_pillow().fromarray((values != hidden).astype(np.uint8) * 255))
+    return gray
 
 
 def _on_white(image: Image) -> Image:

@@ -11,10 +11,12 @@ from io import BytesIO
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from dflash_local.build.upstream import native_source
 from dflash_local.errors import MediaError
 from dflash_local.media.image_file import image_of, read_image
+from dflash_local.media.jpeg_file import n_scans
 from dflash_local.media.media_limits import MAX_ASPECT, MAX_BYTES, MAX_PIXELS, MAX_SIDE
 from dflash_local.media.medium import Medium
 from tests.media.samples import RED, picture, png, png_of, saved
@@ -82,6 +84,27 @@ def test_sixteen_bits_of_each_color() -> None:
     assert read(png_of(1, 1, bits=16, rows=row)).tolist() == [[[255, 128, 0]]]
 
 
+def test_a_transparent_value_of_sixteen_bits_is_white() -> None:
+    values = np.array([[1000, 1001]], dtype=np.uint16)
+    assert read(saved(Image.fromarray(values), "PNG", transparency=1000))[0, :, 0].tolist() == [255, 1001 >> 8]
+
+
+def test_sixteen_bits_of_a_ppm_file() -> None:
+    assert read(b"P5 2 1 65535\n" + struct.pack(">HH", 0x8000, 200))[0, :, 0].tolist() == [0x80, 0]
+
+
+@pytest.mark.parametrize(
+    "image",
+    [Image.fromarray(np.full((3, 4), 200, np.int32)), Image.fromarray(np.full((3, 4), 0.5, np.float32))],
+)
+def test_samples_whose_white_is_unknown_are_refused(image: Image.Image) -> None:
+    for attempt in (lambda: read_image(saved(image, "TIFF"), "image"), lambda: image_of(image, "image")):
+        with pytest.raises(MediaError, match="8 or 16 bits without a sign"):
+            attempt()
+    with pytest.raises(MediaError, match="8 or 16 bits without a sign"):
+        read_image(b"Pf 1 1 -1.0\n" + struct.pack("<f", 0.5), "image")
+
+
 @pytest.mark.parametrize("turn", range(1, 9))
 def test_pictures_stand_as_their_exif_data_say(turn: int) -> None:
     exif = Image.Exif()
@@ -97,6 +120,24 @@ def test_damaged_exif_data_spoil_no_picture() -> None:
     chunk = b"eXIf" + b"II*\0\xff\xff\xff\xff"
     exif = struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
     assert np.array_equal(read(data[:33] + exif + data[33:]), np.asarray(GRADIENT))
+
+
+def test_long_texts_and_profiles_of_a_png_do_not_matter() -> None:
+    """Pillow itself refuses those of more than 1 MiB."""
+    texts = PngInfo()
+    texts.add_text("workflow", "x" * (2 << 20), zip=True)
+    texts.add_itxt("prompt", "x" * (2 << 20), zip=True)
+    texts.add(b"zTXt", b"note\0\0" + zlib.compress(bytes(2 << 20)), after_idat=True)
+    data = saved(GRADIENT, "PNG", pnginfo=texts, icc_profile=bytes(2 << 20))
+    assert np.array_equal(read(data), np.asarray(GRADIENT))
+    assert read_image(data, "image").hash != read_image(saved(GRADIENT, "PNG"), "image").hash  # that of all bytes
+
+
+def test_a_text_of_a_png_may_turn_it() -> None:
+    texts = PngInfo()
+    texts.add_text("note", "left out")
+    texts.add_itxt("XML:com.adobe.xmp", '<rdf:Description tiff:Orientation="6"/>')
+    assert read(saved(GRADIENT, "PNG", pnginfo=texts)).shape == (12, 8, 3)
 
 
 @pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG", "TIFF"])
@@ -190,6 +231,16 @@ def test_a_jpeg_of_many_scans_is_refused() -> None:
     with pytest.raises(MediaError, match="has more than 100 scans"):
         read_image(data[:start] + data[start:-2] * 100 + b"\xff\xd9", "image")
     assert read(data).shape == (8, 12, 3)
+
+
+def test_only_the_scans_of_the_picture_count() -> None:
+    data = saved(GRADIENT, "JPEG")
+    scan = b"\xff\xda" * 200
+    comment = b"\xff\xfe" + struct.pack(">H", 2 + len(scan)) + scan
+    for more in (data + scan, data[:2] + comment + data[2:]):  # behind its end, as in a motion photo, or in a comment
+        assert np.array_equal(read(more), read(data))
+    hidden = b"\xff\x01\xff\xd0\xff\xff"  # markers without a segment, and a filler
+    assert n_scans(data[:2] + hidden + data[2:]) == 1
 
 
 def test_a_picture_of_pillow_in_memory() -> None:
