@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dflash_local.errors import MediaError
-from dflash_local.media.flac_file import checked_flac
+from dflash_local.media.flac_file import checked_flac, is_flac
 from dflash_local.media.media_limits import MAX_BYTES
 from dflash_local.media.medium import Medium, hash_of
 from dflash_local.media.mp3_file import checked_mp3, is_mp3
@@ -43,7 +43,7 @@ def audio_format(data: bytes) -> str | None:
     """The format that a file's first bytes show; None if it is none of these."""
     if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
         return "wav"
-    if data[:4] == b"fLaC":
+    if is_flac(data):
         return "flac"
     return "mp3" if is_mp3(data) else None
 

@@ -13,6 +13,7 @@ from dflash_local.words import MIB
 _BREAKS = str.maketrans("", "", "\r\n")
 _HEAD = re.compile(r"data:(?P<type>[^,;]*)(?P<more>;[^,]*)?,", re.IGNORECASE)
 _LONGEST_HEAD = 256
+_UNKNOWN = ("", "application/octet-stream")  # types of files whose own is not known
 
 
 def read_data_url(url: str, kind: Kind) -> bytes:
@@ -20,7 +21,8 @@ def read_data_url(url: str, kind: Kind) -> bytes:
     head = _HEAD.match(url[:_LONGEST_HEAD])
     if head is None:
         raise ValueError(f"must be data:{kind}/...;base64,...")
-    if not head["type"].lower().startswith(f"{kind}/"):
+    declared = head["type"].lower()
+    if declared not in _UNKNOWN and not declared.startswith(f"{kind}/"):
         raise ValueError(f"must have a type of {kind}, got {head['type']!r:.60}")
     if not (head["more"] or "").lower().endswith(";base64"):
         raise ValueError("must be base64: data:TYPE;base64,...")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from dflash_local.media.id3_tag import behind_tag, has_tag
 from dflash_local.media.media_limits import MAX_SECONDS
 
 _RATES = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}  # by version
@@ -11,7 +12,6 @@ _RATES = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 
 _MPEG1 = (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
 _MPEG2 = (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
 _LAYER_3 = 1
-_TAG = 10  # bytes of an ID3 tag's header
 _SEARCH = 64 << 10  # bytes between two frames that are looked through
 
 
@@ -22,12 +22,12 @@ class _Frame(NamedTuple):
 
 def is_mp3(data: bytes) -> bool:
     """Whether a file begins with an ID3 tag or a frame."""
-    return data[:3] == b"ID3" or _frame_at(data, 0) is not None
+    return has_tag(data) or _frame_at(data, 0) is not None
 
 
 def checked_mp3(data: bytes) -> bytes:
     """The file. Raises ValueError if it has no frames, or is too long."""
-    seconds, at, n_frames = 0.0, _behind_tag(data), 0
+    seconds, at, n_frames = 0.0, behind_tag(data), 0
     while (found := _next_frame(data, at)) is not None:
         at, frame = found
         at += frame.size
@@ -38,16 +38,6 @@ def checked_mp3(data: bytes) -> bytes:
     if n_frames == 0:
         raise ValueError("it has no sound")
     return data
-
-
-def _behind_tag(data: bytes) -> int:
-    """Where an ID3 tag at the beginning ends: its size has 7 bits a byte."""
-    if data[:3] != b"ID3" or len(data) < _TAG:
-        return 0
-    size = 0
-    for byte in data[6:10]:
-        size = size << 7 | byte & 0x7F
-    return _TAG + size
 
 
 def _next_frame(data: bytes, at: int) -> tuple[int, _Frame] | None:

@@ -28,6 +28,11 @@ def test_sound_files_are_read(data: bytes) -> None:
     assert medium.data == data
 
 
+def test_a_tag_before_a_flac_file_is_left_out() -> None:
+    tagged = b"ID3\x04\0\0\0\0\0\x05" + bytes(5) + flac()
+    assert read_audio(tagged, "audio", "flac").data == flac()
+
+
 @pytest.mark.parametrize("said", [0, 0xFFFF_FFFF, 0x7FFF_FFFF, 321])
 def test_a_wrong_size_in_a_wav_header_does_not_matter(said: int) -> None:
     medium = read_audio(wav(160, said=said), "audio")
