@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dflash_local.errors import ConvertError
+from dflash_local.train.open_files import allow_mapped_files
 from dflash_local.train.tensors_file import map_tensors, read_notes, write_tensors
 from dflash_local.train.written_texts import Text, shows_media
 
@@ -105,6 +106,12 @@ def write_shard(shard: Shard, texts: Sequence[TappedText]) -> None:
         },
         {"digest": shard.digest},
     )
+
+
+def read_shards(shards: Sequence[Shard]) -> list[TappedText]:
+    """The texts of all shards. Raises ConvertError, and DFlashError if the process may not open so many files."""
+    allow_mapped_files(len(shards))
+    return [text for shard in shards for text in read_shard(shard.path)]
 
 
 def read_shard(path: Path) -> Iterator[TappedText]:

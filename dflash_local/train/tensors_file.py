@@ -6,7 +6,10 @@ The reader of headers is convert/safetensors_file.py; bfloat16 is stored as uint
 from __future__ import annotations
 
 import json
+import math
+import mmap
 import struct
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,12 +44,21 @@ def write_tensors(path: Path, tensors: Mapping[str, npt.NDArray[np.generic]], no
 
 def map_tensors(path: Path) -> dict[str, npt.NDArray[np.generic]]:
     """The tensors of a file, mapped. Raises ConvertError if it is damaged, cut off for instance."""
-    return {
-        tensor.name: np.memmap(path, _TYPES[tensor.dtype], "r", tensor.offset, tensor.shape)
-        if tensor.n_rows * (tensor.shape[-1] if tensor.shape else 1)
-        else np.empty(tensor.shape, _TYPES[tensor.dtype])
-        for tensor in read_header(path)
-    }
+    tensors, found = read_header(path), {}
+    stored = _mapped(path)
+    for tensor in tensors:
+        dtype, n = _TYPES[tensor.dtype], math.prod(tensor.shape)
+        values = np.frombuffer(stored, dtype, n, tensor.offset) if n else np.empty(0, dtype)
+        found[tensor.name] = values.reshape(tensor.shape)
+    return found
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    """A file as memory. Before Python 3.13 it keeps a descriptor open, so there is one of these for each file."""
+    with path.open("rb") as file:
+        if sys.platform != "win32" and sys.version_info >= (3, 13):
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, trackfd=False)
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def read_notes(path: Path) -> dict[str, str]:

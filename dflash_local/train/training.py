@@ -51,7 +51,7 @@ from dflash_local.train.initial_file import initial_file, new_form
 from dflash_local.train.mtp_file import MtpFile, write_merged
 from dflash_local.train.recorded_texts import learned_texts, own_texts
 from dflash_local.train.run_checks import check_hf, check_init, check_settings
-from dflash_local.train.shards import Layout, Shard, TappedText, read_shard
+from dflash_local.train.shards import Layout, Shard, read_shards
 from dflash_local.train.step_size import texts_at_once
 from dflash_local.train.tapping import tap_all, usable
 from dflash_local.train.token_rows import check_readable
@@ -309,9 +309,8 @@ class _Run:
         workspace.begin("fit", begun_with)
         what = f"a {file.config.kind.name} drafter of {file.config.n_layer} layers"
         self.watcher.stage("fit", f"{'the MTP layer' if s.kind == 'mtp' else what} learns")
-        tapped: list[TappedText] = [text for shard in shards for text in read_shard(shard.path)]
         with memory_errors(1, s):
-            fit = Fit(file, tapped, self._stored, s, self.device)
+            fit = Fit(file, read_shards(shards), self._stored, s, self.device)
         if workspace.checkpoint.exists():
             fit.load(workspace.checkpoint)
             self.before_now += fit.seconds
