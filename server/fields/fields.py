@@ -161,7 +161,7 @@ class Fields(BaseModel):
         """The parts of fields, such as "tools[].mood", that came in this body, not in a flag, by the client's names."""
         given, parts = self.given(), []
         for name in names:
-            root, rest = re.match(r"([^.\[]*)(.*)", name, re.DOTALL).groups()  # type: ignore[union-attr]
+            root, rest = parted(name)
             argument = rest.removeprefix(".")
             if root == "chat_template_kwargs" and argument not in (given.get(root) or {}):
                 root, rest = argument, ""  # such as enable_thinking
@@ -179,9 +179,12 @@ class Fields(BaseModel):
         return param
 
     def blame(self, error: RequestError) -> RequestError:
-        """`error` with the client's name for the field, if that is another."""
-        sent = self._sent_as.get(error.param or "")
-        return error if sent is None else error.at(sent, f"{sent}: {error.message}")
+        """`error` with the client's name for the field, or for the one that it is a part of, if that is another."""
+        root, rest = parted(error.param or "")
+        sent = self._sent_as.get(root)
+        if sent is None:
+            return error
+        return error.at(sent + rest) if rest else error.at(sent, f"{sent}: {error.message}")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
@@ -274,6 +277,12 @@ def built(model: type[Fields]) -> type[Fields]:
         with _build:
             model.model_rebuild()
     return model
+
+
+def parted(name: str) -> tuple[str, str]:
+    """A field, and the rest of the name of a part of it."""
+    root = re.split(r"[.\[]", name, maxsplit=1)[0]
+    return root, name.removeprefix(root)
 
 
 def shown(name: str) -> str:

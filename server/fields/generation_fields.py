@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from dflash_local.call_arguments import no_constant
 from dflash_local.errors import RequestError
 from dflash_local.server.fields.derived import OptionFields, SamplingFields
 from dflash_local.server.fields.fields import Fields, Mapped, Part, Policy, Refused
@@ -134,7 +135,9 @@ def _schema(name: str, value: Any) -> Any:
     """A JSON schema, which vLLM takes as text too."""
     if isinstance(value, str):
         try:
-            return json.loads(value)
+            read = json.loads(value, parse_constant=no_constant)
+            json.dumps(read, ensure_ascii=False).encode()  # a lone surrogate cannot be encoded
+            return read
         except (ValueError, RecursionError) as error:
             raise RequestError(f"{name} is not valid JSON: {error}", param=name) from None
     return value

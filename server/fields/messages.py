@@ -98,6 +98,7 @@ class MessagesRequest(SingleFields):
         "reasoning_effort": "output_config.effort",
         ".parameters": ".input_schema",
         "response_format.json_schema.schema": "output_config.format.schema",
+        "tool_choice.function.name": "tool_choice.name",
     }
     MEDIA_WORDS: ClassVar = {"image": "Could not process image: "}
     POLICY: ClassVar = Policy(
@@ -122,6 +123,12 @@ class MessagesRequest(SingleFields):
     def hides_thoughts(self) -> bool:
         """Whether the client wants thoughts back as a signature only."""
         return self.thinking is not None and self.thinking.display == "omitted"
+
+    def own_name(self, param: str) -> str:
+        own = super().own_name(param)
+        if self.output_config is not None and self.output_config.format is not None:
+            return own
+        return re.sub(r"^output_config\.format\b", "output_format", own)
 
     def chat(self, *, strict: bool = False) -> ChatRequest:
         """The chat completion that it asks for; what a chat completion cannot express is added to `ignored`.
@@ -175,6 +182,7 @@ def _read_turn(turn: Item, transcript: Transcript, ignored: list[str]) -> None:
             transcript.ask(content)
         for block in items(content if isinstance(content, list) else [], f"{turn.place}.content", ignored):
             _read_user_block(block, transcript)
+        transcript.heard()
     elif role == "assistant":
         if isinstance(content, str) and content:
             transcript.answer(content)
@@ -386,7 +394,9 @@ def _tools(body: MessagesRequest, ignored: list[str]) -> dict[str, Any]:
     if choice.type in ("any", "tool") and not functions:
         raise RequestError(f'tool_choice is "{choice.type}", but there are no tools', param="tool_choice")
     if choice.type == "tool":
-        chosen["tool_choice"] = {"type": "function", "function": {"name": choice.name or ""}}
+        if choice.name is None:
+            raise RequestError("tool_choice.name is missing", param="tool_choice.name")
+        chosen["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
     else:
         chosen["tool_choice"] = {"any": "required"}.get(choice.type, choice.type)
         ignored += ["tool_choice.name"] * (choice.name is not None)

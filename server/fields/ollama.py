@@ -16,7 +16,7 @@ from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.completion import CompletionRequest
 from dflash_local.server.fields.derived import OptionFields, SamplingFields
 from dflash_local.server.fields.documents import Document, Tool, ToolChoice
-from dflash_local.server.fields.fields import Fields, Policy, Refused
+from dflash_local.server.fields.fields import Fields, Policy, Refused, parted
 from dflash_local.server.fields.probs import MAX_TOP_LOGPROBS
 from dflash_local.server.fields.single import NO_DRAFTS, SingleFields
 
@@ -102,15 +102,19 @@ class OllamaFields(SingleFields):
             "shift": "the context is never shifted",
             "truncate": "a prompt that is too long is an error in any case",
         },
-        refused={"template": Refused("the server's template is used: see --chat-template", unless=("",))},
+        refused={
+            "template": Refused("the server's template is used: see --chat-template", unless=("",)),
+            "n_probs": "use logprobs and top_logprobs",
+        },
     )
 
     OWN_MESSAGES: ClassVar = True
     OWN_NAMES: ClassVar = {"max_tokens": "options.num_predict", "enable_thinking": "think", "reasoning_effort": "think"}
 
     def own_name(self, param: str) -> str:
-        if self.options is not None and param in self.options.given():
-            return f"options.{self.options._sent_as.get(param, param)}"
+        root, rest = parted(param)
+        if self.options is not None and root in self.options.given():
+            return f"options.{self.options._sent_as.get(root, root)}{rest}"
         return super().own_name(param)
 
     @property

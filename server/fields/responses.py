@@ -242,6 +242,8 @@ def _read_message(item: Item, transcript: Transcript) -> None:
             transcript.show(_medium(part), part.place)
         elif (text := _text(part)) or role == "user":
             say(text)
+    if role == "user":
+        transcript.heard()
     item.finish("id", "status", "phase")
 
 
@@ -381,10 +383,17 @@ def _function(tool: Item, namespace: str | None) -> tuple[ToolName, dict[str, An
     return name, {"type": "function", "function": function}, tool.place
 
 
+_CHOICES = (
+    'auto, none, required, {"type": "function", "name": ...} or {"type": "allowed_tools", "mode": ..., "tools": [...]}'
+)
+
+
 def _choice(choice: Any, names: set[str], ignored: list[str]) -> Any:
     """A chat completion's `tool_choice`."""
-    if choice is None or isinstance(choice, str):
+    if choice in (None, "auto", "none", "required"):
         return choice
+    if not isinstance(choice, dict):
+        raise RequestError(f"tool_choice must be {_CHOICES}, got {choice!r:.80}", param="tool_choice")
     item = Item(choice, "tool_choice", ignored)
     if item.need("type", str) != "allowed_tools":
         return _chosen(item, names)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr
 
 from dflash_local.errors import MediaError, RequestError
-from dflash_local.server.fields.fields import Fields, Policy
+from dflash_local.server.fields.fields import Fields, Policy, parted
 from dflash_local.server.fields.generation_fields import GenerationFields
 
 NO_DRAFTS = "false, as this format has no place for drafts: use /v1/chat/completions"
@@ -88,7 +88,8 @@ class SingleFields(GenerationFields):
         for name, own in self.OWN_NAMES.items():
             if param == name or param.startswith(f"{name}."):
                 return own + param.removeprefix(name)
-        return param
+        root, rest = parted(param)
+        return self._sent_as.get(root, root) + rest
 
     def _conversation_name(self, param: str) -> str:
         """What this format calls something in the chat completion's messages: the place of what became the message or

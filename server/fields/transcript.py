@@ -36,6 +36,11 @@ class Transcript:
         """What the user says."""
         self._say("user", text)
 
+    def heard(self) -> None:
+        """The user's turn is over. One in which nothing was said is a turn, too: the assistant begins anew."""
+        if not self.messages or self.messages[-1]["role"] in ("system", "assistant"):
+            self._turn("user")
+
     def answer(self, text: str) -> None:
         """What the assistant said."""
         self._say("assistant", text)

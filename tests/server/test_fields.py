@@ -140,6 +140,8 @@ def test_what_changes_nothing_is_told(sent: dict[str, Any], ignored: list[str]) 
         {"prompt_logprobs": 1},
         {"guided_regex": "a+"},
         {"guided_json": "{"},
+        {"guided_json": '{"enum": ["\\ud800"]}'},
+        {"guided_json": '{"minimum": NaN}'},
         {"guided_choice": [""]},
         {"guided_choice": "a"},
         {"structured_outputs": {"regex": "a+"}},
@@ -203,6 +205,38 @@ def test_the_engine_blames_the_name_that_was_sent(server: Live) -> None:
     assert "repetition_penalty" in error["message"]
     body = {"prompt": "x", "guided_grammar": "refuse me"}
     assert server.http.post("/v1/completions", json=body).json()["error"]["param"] == "guided_grammar"
+
+
+@pytest.mark.parametrize(
+    ("path", "sent", "named"),
+    [
+        ("/v1/chat/completions", {"guided_json": {}}, "guided_json"),
+        ("/v1/chat/completions", {"format": {}}, "format"),
+        ("/v1/chat/completions", {"structured_outputs": {"json": {}}}, "structured_outputs.json"),
+        ("/v1/messages", {"guided_json": {}}, "guided_json"),
+        ("/v1/messages", {"output_config": {"format": {"type": "json_schema", "schema": {}}}},
+         "output_config.format.schema"),
+        ("/v1/messages", {"output_format": {"type": "json_schema", "schema": {}}}, "output_format.schema"),
+        ("/api/chat", {"options": {"json_schema": {}}}, "options.json_schema"),
+        ("/api/chat", {"format": {"type": "object"}}, "format"),
+    ],
+)  # fmt: skip
+def test_parts_of_a_schema_have_the_name_that_was_sent(
+    native: FakeNative, server: Live, monkeypatch: pytest.MonkeyPatch, path: str, sent: dict[str, Any], named: str
+) -> None:
+    place = "response_format.json_schema.schema" if "output" in named and "messages" in path else "json_schema"
+    body = {"messages": MESSAGES, "max_tokens": 3, **sent}
+    apply = native.chat_apply
+    parts = [f"{place}.uniqueItems"]
+    monkeypatch.setattr(native, "chat_apply", lambda *given: {**apply(*given), "ignored": parts})
+    assert server.http.post(path, json=body).headers["x-dflash-ignored"] == f"{named}.uniqueItems"
+
+    def refuse(*_: Any) -> Any:
+        raise RequestError(f"field '{place}.type': is none", param=f"{place}.type")
+
+    monkeypatch.setattr(native, "chat_apply", refuse)
+    answer = server.http.post(path, json=body)
+    assert (answer.status_code, f"field '{named}.type': is none" in answer.text) == (400, True)
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/completion"])

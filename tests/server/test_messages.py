@@ -236,6 +236,15 @@ def test_texts_and_turns() -> None:
     assert chat["ignored"] == []
 
 
+@pytest.mark.parametrize("content", ["", [], [text_block("")], [{"type": "server_tool_use"}]])
+def test_a_user_may_say_nothing(content: Any) -> None:
+    """It is a turn, too: without it the assistant's would be continued."""
+    nothing = {"role": "user", "content": content}
+    assert converted(messages=[nothing])["messages"] == [{"role": "user", "content": ""}]
+    turns = converted(messages=[*ASK, {"role": "assistant", "content": "a"}, nothing])["messages"]
+    assert turns[1:] == [{"role": "assistant", "content": "a"}, {"role": "user", "content": ""}]
+
+
 def test_a_tool_turn() -> None:
     messages: Any = [
         {"role": "user", "content": "go"},
@@ -362,6 +371,13 @@ def test_tool_choice(choice: Any, expected: dict[str, Any]) -> None:
     ]
 
 
+def test_errors_about_the_chosen_tool_name_anthropics_field() -> None:
+    request = MessagesRequest.of({"messages": ASK, "tools": [TOOL], "tool_choice": {"type": "tool", "name": "g"}})
+    request.chat()
+    unknown = RequestError("field 'tool_choice.function.name': 'g' is unknown", param="tool_choice.function.name")
+    assert request.blame(unknown).message == "field 'tool_choice.name': 'g' is unknown"
+
+
 @pytest.mark.parametrize(
     ("thinking", "expected"),
     [
@@ -441,6 +457,7 @@ def test_options() -> None:
         ({"messages": ASK, "tools": [{"name": "f", "input_schema": "{}"}]}, "tools[0].input_schema"),
         ({"messages": ASK, "tool_choice": {"type": "some"}}, "tool_choice.type"),
         ({"messages": ASK, "tool_choice": {"type": "any"}}, "tool_choice"),
+        ({"messages": ASK, "tools": [TOOL], "tool_choice": {"type": "tool"}}, "tool_choice.name"),
         ({"messages": ASK, "thinking": {"type": "maybe"}}, "thinking.type"),
         ({"messages": ASK, "thinking": {"type": "enabled", "budget_tokens": -1}}, "thinking.budget_tokens"),
         ({"messages": ASK, "output_config": {"effort": "some"}}, "output_config.effort"),

@@ -303,6 +303,7 @@ def test_what_has_no_effect_is_named(server: Live) -> None:
         ("/api/chat", {"messages": HI, "keep_alive": "soon"}, "keep_alive must be a number of seconds"),
         ("/api/chat", {"messages": HI, "stream": "yes"}, "stream must be true or false"),
         ("/api/chat", {"messages": HI, "top_logprobs": 2}, "top_logprobs needs logprobs"),
+        ("/api/chat", {"messages": HI, "n_probs": 2}, "n_probs: use logprobs and top_logprobs"),
         ("/api/generate", {"prompt": 7}, "prompt must be a string"),
         ("/api/generate", {"prompt": "x", "template": "{{ .Prompt }}"}, "template: the server's template is used"),
         ("/api/generate", {"prompt": "x", "images": ["aGk="]}, "images[0]: image input is not supported"),

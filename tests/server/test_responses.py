@@ -291,6 +291,14 @@ def test_the_assistants_last_item_is_answered() -> None:
         assert "continue_final_message" not in converted(items)
 
 
+def test_a_user_may_say_nothing() -> None:
+    asked, said, nothing = message("user", "hi"), message("assistant", "a", kind="output_text"), message("user")
+    assert converted([nothing])["messages"] == [{"role": "user", "content": ""}]
+    chat = converted([asked, said, nothing])
+    assert chat["messages"][-1] == {"role": "user", "content": ""}
+    assert "continue_final_message" not in chat
+
+
 def test_what_another_server_did_is_named() -> None:
     chat = converted([
         {"type": "web_search_call", "id": "ws", "status": "completed", "action": {}},
@@ -388,6 +396,8 @@ def test_tool_choice(choice: Any, expected: Any, tools: list[str]) -> None:
         ({"input": "hi", "tools": [{"type": "function"}]}, "tools[0].name"),
         ({"input": "hi", "tools": [FUNCTION], "tool_choice": {"type": "web_search"}}, "tool_choice.type"),
         ({"input": "hi", "tools": [FUNCTION], "tool_choice": {"type": "function", "name": "g"}}, "tool_choice.name"),
+        ({"input": "hi", "tools": [FUNCTION], "tool_choice": "f"}, "tool_choice"),
+        ({"input": "hi", "tools": [FUNCTION], "tool_choice": 3}, "tool_choice"),
         ({"input": "hi", "text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
         ({"input": "hi", "text": {"format": {"type": "xml"}}}, "text.format.type"),
         ({"input": "hi", "reasoning": {"effort": 3}}, "reasoning.effort"),
