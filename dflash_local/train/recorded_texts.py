@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 
 from dflash_local.errors import RequestError
 from dflash_local.train.tapping import usable
@@ -27,10 +27,15 @@ def own_texts(texts: Sequence[Text], target: str, watcher: Watcher, *, has_promp
 
 
 def learned_texts(
-    texts: Sequence[Text], held_out: Container[str], length: int, n_most: int, watcher: Watcher
+    texts: Sequence[Text],
+    held_out: Container[str],
+    length: int,
+    n_most: int,
+    watcher: Watcher,
+    known: Collection[str] = (),
 ) -> list[Text]:
-    """The texts to learn from, of at most `length` tokens each and `n_most` together: not those whose prompts are
-    `held_out`. Says how many are left out for other reasons."""
+    """The texts to learn from, of at most `length` tokens each and `n_most` together, first those whose digests are
+    `known`: not those whose prompts are `held_out`. Says how many are left out for other reasons."""
     others = [cut(text, length) for text in texts if text.key not in held_out]
     found = usable(others, {})
     if len(found) < len(others):
@@ -38,7 +43,7 @@ def learned_texts(
             f"{len(others) - len(found)} of {len(texts)} recorded answers are left out: with their prompts they do not "
             f"fit --length {length}, or they are too short"
         )
-    kept = _within(found, n_most)
+    kept = _within(found, n_most, frozenset(known))
     if len(kept) < len(found):
         watcher.note(
             f"{len(kept)} of {len(found)} recorded answers are used: the disk had no room for the hidden states of "
@@ -47,12 +52,13 @@ def learned_texts(
     return kept
 
 
-def _within(texts: Sequence[Text], n_most: int) -> list[Text]:
-    """All texts in their order, else as many as have `n_most` tokens, in the order of their keys. These are hashes: so
-    the texts are of all kinds, and with less room they are the first of those with more."""
+def _within(texts: Sequence[Text], n_most: int, known: Container[str]) -> list[Text]:
+    """All texts in their order, else as many as have `n_most` tokens: the `known` ones, then others in the order of
+    their keys. These are hashes: so the texts are of all kinds, and with less room they are the first of those with
+    more."""
     kept: list[Text] = []
     left = n_most
-    for text in sorted(texts, key=lambda text: text.key):
+    for text in sorted(texts, key=lambda text: (text.digest not in known, text.key)):
         left -= len(text.tokens)
         if left < 0:
             return kept

@@ -57,7 +57,7 @@ from dflash_local.train.tapping import tap_all, usable
 from dflash_local.train.token_rows import check_readable
 from dflash_local.train.train_settings import ANSWER_SHARE, LEAST_FIT, TAP_SHARE, TrainSettings, Watcher
 from dflash_local.train.workspace import Workspace, whole_file
-from dflash_local.train.written_texts import Text, identity, read_texts
+from dflash_local.train.written_texts import Text, identity, in_order, read_texts
 
 if TYPE_CHECKING:
     from dflash_local.train.fitting import Fit
@@ -215,7 +215,8 @@ class _Run:
         n_most = state.get("recorded_tokens")
         if n_most is None:
             n_most = self._tokens_on_disk() - sum(len(text.tokens) for text in self._written())
-        found = learned_texts(self.recorded, held_out, self.settings.length, n_most, self.watcher)
+        known = self.workspace.read_order()
+        found = learned_texts(self.recorded, held_out, self.settings.length, n_most, self.watcher, known)
         if found:
             state["recorded_tokens"] = n_most
         return found
@@ -281,12 +282,13 @@ class _Run:
         held_out = {example.key for example in self.examples.held_out}
         prompts = {example.key: example for example in self.examples.learned}
         written = [text for text in self._written() if text.key not in held_out]
-        texts = self.examples.recorded + usable(written, prompts)
+        texts = in_order(self.examples.recorded + usable(written, prompts), workspace.read_order())
         if not texts:
             raise DFlashError(
                 "there is no answer to learn from: all are too short, or there was no time to write them",
                 hint="give more prompts with --data, or more --minutes",
             )
+        workspace.write_order([text.digest for text in texts])
         n_tokens = sum(len(text.answer) for text in texts)
         self.watcher.stage("tap", f"{len(texts)} answers of {n_tokens} tokens pass through {s.model.name}")
         with self._engine(None, n_slots=1, length=s.length + 1, warmup=False) as engine, workspace.timed("tap"):

@@ -46,6 +46,11 @@ class Workspace:
         return self.folder / "prompts.json"
 
     @property
+    def order(self) -> Path:
+        """Digests of the texts, in the order in which their hidden states lie."""
+        return self.folder / "order.json"
+
+    @property
     def taps(self) -> Path:
         return self.folder / "taps"
 
@@ -157,7 +162,7 @@ class Workspace:
     def _files(self, stage: str) -> tuple[Path, ...]:
         return {
             "answer": (self.prompts, self.answers),
-            "tap": (self.taps,),
+            "tap": (self.taps, self.order),
             "fit": (self.checkpoint, self.best, self.best_values),
         }[stage]
 
@@ -172,6 +177,15 @@ class Workspace:
         """Raises DFlashError."""
         with whole_file(self.prompts) as file:
             file.write(json.dumps(prompts).encode())
+
+    def read_order(self) -> list[str]:
+        """Empty in a new folder, and in one of an earlier version."""
+        return list(json.loads(self.order.read_text(encoding="utf-8"))) if self.order.exists() else []
+
+    def write_order(self, digests: Sequence[str]) -> None:
+        """Raises DFlashError."""
+        if digests != self.read_order():
+            self.write(self.order.name, json.dumps(digests).encode())
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from array import array
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -42,6 +44,12 @@ class Text:
         ended = answer.finish_reason == "stop" and answer.stopped_by is None
         return cls(key, number, prompt, list(answer.tokens), temperature, ended, target)
 
+    @property
+    def digest(self) -> str:
+        """Names this very answer to this prompt."""
+        numbers = array("i", [self.round, len(self.prompt), *self.tokens])
+        return hashlib.sha256(self.key.encode() + numbers.tobytes()).hexdigest()[:16]
+
     def to_json(self) -> str:
         return json.dumps(vars(self), separators=(",", ":"))
 
@@ -72,6 +80,19 @@ def identity(model: Path) -> str:
 def _weights(folder: Path) -> list[Path]:
     found = (path for pattern in ("config.json", "*.safetensors", "*.bin", "*.pt") for path in folder.glob(pattern))
     return sorted(path for path in found if path.is_file())
+
+
+def in_order(texts: Iterable[Text], known: Sequence[str]) -> list[Text]:
+    """The texts as their digests lie in `known`, new ones behind them: so a record that grows moves no text."""
+    places: defaultdict[str, deque[int]] = defaultdict(deque)  # a text may be there several times
+    for place, digest in enumerate(known):
+        places[digest].append(place)
+
+    def place_of(text: Text) -> int:
+        found = places[text.digest]
+        return found.popleft() if found else len(known)
+
+    return sorted(texts, key=place_of)
 
 
 def shows_media(tokens: Sequence[int]) -> bool:

@@ -30,7 +30,7 @@ from dflash_local.train.recorded_texts import learned_texts
 from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.training import train
 from dflash_local.train.workspace import Workspace
-from dflash_local.train.written_texts import Text, identity, read_texts
+from dflash_local.train.written_texts import Text, identity, in_order, read_texts
 
 PROMPTS = Path(__file__).parents[1] / "parity" / "prompts.jsonl"
 
@@ -213,6 +213,34 @@ def test_minutes_bound_the_tapping_of_a_record(
     assert f"{12 - n_first} of 12 answers are left out: --minutes leaves no time to tap them" in notes.said
     train(asked, Watcher())
     assert len(tapped) == 12 == len({tuple(tokens) for tokens in tapped})
+
+
+def test_a_record_that_grows_moves_no_text(
+    settings: Callable[..., TrainSettings], pocket: dict[str, Path], tmp_path: Path, tapped: list[list[int]]
+) -> None:
+    """Whichever file a new answer is in: hidden states of the others stay, but for those of the last file."""
+    record = tmp_path / "record"
+    write_record(record / "b.jsonl", pocket["target"], [188] * 42)
+    asked = settings(data=(record,), shard_mib=1)
+    train(asked, Watcher())
+    n_files = len(list((asked.work / "taps").iterdir()))
+    assert len(tapped) == 40 and n_files > 2
+    (new,) = write_record(record / "a.jsonl", pocket["target"], [187])
+    train(asked, Watcher())
+    again = tapped[40:]
+    assert new.tokens in again and len(again) <= 40 // (n_files - 1) + 1
+    train(asked, Watcher(), "tap")
+    assert len(tapped) == 40 + len(again) + 41
+
+
+def test_known_texts_have_room_first(pocket: dict[str, Path], tmp_path: Path) -> None:
+    texts = write_record(tmp_path / "record.jsonl", pocket["target"], [18] * 20)
+    known = [text.digest for text in sorted(texts, key=lambda text: text.key)[-3:]]
+    kept = learned_texts(texts, (), 256, 5 * 30, Watcher(), known)
+    assert {text.digest for text in kept[:3]} == set(known) and len(kept) == 5
+    assert [text.digest for text in in_order([*texts, texts[0]], known)[:3]] == known
+    twice = [texts[0], texts[1], texts[0]]
+    assert in_order(twice, [text.digest for text in twice]) == twice
 
 
 def test_record_is_bounded(pocket: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
