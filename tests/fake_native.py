@@ -280,8 +280,8 @@ class FakeNative(NativeEngine):
         self.ended.append(slot)
         return not self.thoughtless
 
-    def replace_drafter(self, path: Path) -> None:
-        self.drafters.append(path)
+    def replace_drafter(self, path: str | os.PathLike[str]) -> None:
+        self.drafters.append(Path(path))
 
     def slot_clear(self, slot: int) -> int:
         count, self._slots[slot].tokens = len(self._slots[slot].tokens), []
