@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.bench import read_prompts
-from dflash_local.errors import RequestError
+from dflash_local.errors import ContextLengthError, RequestError
+from dflash_local.sampling import SamplingParams
 from dflash_local.train.written_texts import Text, read_texts, shows_media
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ def tokenized(
 ) -> list[Example]:  # fmt: skip
     """The prompts of `param` as the engine's chat template renders them, each once; those of more than `n_most` tokens
     are left out. `rendered`: tokens by `digest_of` a prompt, which are taken as they are, since a template may print
-    the date; others without media are added. Raises RequestError that names a prompt the template refuses."""
+    the date; others without media are added. Raises RequestError that names a prompt which the template or the engine
+    refuses."""
     examples: dict[str, Example] = {}
     known = {} if rendered is None else rendered
     for number, prompt in enumerate(prompts, 1):
@@ -131,9 +133,13 @@ def tokenized(
                 tokens = known[digest]
             elif "messages" in prompt:
                 chat = engine.apply_chat(prompt)
+                if chat.sampling.get("grammar"):
+                    engine.check_options(SamplingParams(**chat.sampling))  # compiles it
                 tokens, media = _numbered(engine.chat_tokens(chat)), chat.media
             else:
                 tokens = engine.tokenize(prompt["prompt"])
+        except ContextLengthError:
+            continue
         except RequestError as error:
             raise RequestError(f"{param}, prompt {number}: {error.message}", param=param, hint=error.hint) from None
         if not media:

@@ -194,6 +194,8 @@ class _Run:
         asked = self._examples(engine, self.prompts, rendered) if self.prompts else []
         found = with_recorded(asked, self.recorded, self._longest_prompt)
         held_out = hold_out(found, s.held_out, () if anew else workspace.state.get("held_out", ()))
+        for path in s.checks:  # they are asked after hours, or days
+            tokenized(engine, questions(path), s.length, "--check", rendered)
         if self.restart:
             workspace.restart(self.restart)
         workspace.begin("answer", self._answer_settings())

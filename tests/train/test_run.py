@@ -96,11 +96,13 @@ def check_drafter(settings: TrainSettings) -> None:
 
 def test_whole_run(settings: Make, tmp_path: Path) -> None:
     """From prompts to a drafter that drafts as well as the one before; the second time nothing is left to do."""
-    asked = settings(hf=tmp_path / "folder", checks=(settings().data[0],))
+    too_long = tmp_path / "long.txt"
+    too_long.write_text(2000 * "long " + "\n")  # more than a slot's context
+    asked = settings(hf=tmp_path / "folder", checks=(settings().data[0],), data=(*settings().data, too_long))
     listener = Listener()
     result = train(asked, listener)
     assert listener.stages == ["answer", "tap", "fit"]
-    assert any("1 of 16 prompts are left out" in note for note in listener.notes)
+    assert any("2 of 17 prompts are left out" in note for note in listener.notes)
     check_drafter(asked)
     first, *others = result.evaluations
     assert first.step == 0 and others and result.best.step > 0
@@ -310,9 +312,10 @@ def test_a_restart_that_is_refused_removes_nothing(settings: Make, tmp_path: Pat
     train(asked, Watcher())
     kept = [asked.work / name for name in ("best.gguf", "fit.pt", "answers.jsonl", "prompts.json", "state.json")]
     before, none = [path.read_bytes() for path in kept], tmp_path / "none.txt"
-    other, long = tmp_path / "other.txt", tmp_path / "long.txt"
+    other, long, broken = tmp_path / "other.txt", tmp_path / "long.txt", tmp_path / "broken.jsonl"
     other.write_text("What is 31 + 5?\nWhat is 32 + 5?\n")
     long.write_text(400 * "long " + "\n")
+    broken.write_text(json.dumps({"messages": [{"role": "user", "content": "Hi"}], "grammar": "root ::= answr"}))
     refused: tuple[tuple[str, dict[str, Any], type[DFlashError], str], ...] = (
         ("fit", {"init": tmp_path / "none.gguf"}, DFlashError, "none.gguf"),
         ("fit", {"layers": 9}, RequestError, "--layers 9 disagrees"),
@@ -322,6 +325,9 @@ def test_a_restart_that_is_refused_removes_nothing(settings: Make, tmp_path: Pat
         ("tap", {"init": None, "taps": (99,)}, DFlashError, "out of range"),
         ("answer", {"data": (none,)}, RequestError, "cannot read"),
         ("answer", {"data": (long,)}, RequestError, "tokens or fewer"),
+        ("answer", {"checks": (long,)}, RequestError, "no prompt of --check has 256 tokens or fewer"),
+        ("answer", {"data": (*asked.data, broken)}, RequestError, "--data, prompt 17: .*rule 'answr' is not defined"),
+        ("tap", {"checks": (broken,)}, RequestError, "--check, prompt 1: .*rule 'answr' is not defined"),
     )
     for stage, change, kind, words in refused:
         with pytest.raises(kind, match=words):
