@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from dflash_local.errors import ModelError, RequestError
 
 _CHUNK_CHARACTERS = 1 << 16
 _SHORT = 128  # so few characters never fail in a tokenizer
+_NUMBER = re.compile(rb"\d+")
+_SERIES = 8  # placeholders at least, which are named alike
 _CONTROL = 3  # LLAMA_TOKEN_TYPE_CONTROL, such as the ends of turns and texts
 
 
@@ -34,14 +37,26 @@ def token_order(target: Path, corpus: Path) -> list[int]:
 
 def ordered(target: Path, counts: Counter[int]) -> list[int]:
     """The target's tokens: control tokens, then the most frequent ones, then the others by id, since BPE training finds
-    frequent tokens first. Raises ModelError if the target has no tokenizer."""
+    frequent tokens first; last the placeholders among control tokens. Raises ModelError if the target has no
+    tokenizer."""
     metadata = read_metadata(target)
     tokens, types = (metadata.get(f"tokenizer.ggml.{name}") for name in ("tokens", "token_type"))
     if tokens is None:
         raise ModelError(f"{target.name} has no tokenizer", field="tokenizer.ggml.tokens")
     control = [token for token, kind in enumerate(types.data) if kind == _CONTROL] if types else []
+    placeholders = dict.fromkeys(_placeholders(control, tokens.data))
+    named = [token for token in control if token not in placeholders]
     frequent = [token for token, _ in counts.most_common()]
-    return list(dict.fromkeys([*control, *frequent, *range(len(tokens.data))]))
+    others = [token for token in range(len(tokens.data)) if token not in placeholders]
+    return list(dict.fromkeys([*named, *frequent, *others, *placeholders]))
+
+
+def _placeholders(control: Sequence[int], names: Sequence[bytes]) -> list[int]:
+    """Those whose names differ from many others' only by a number, as <|reserved_special_token_7|>: a target may have a
+    thousand, and writes none of them."""
+    shapes = {token: _NUMBER.sub(b"#", names[token]) for token in control}
+    series = Counter(shapes.values())
+    return [token for token in control if series[shapes[token]] >= _SERIES]
 
 
 def first_tokens(order: Sequence[int], n_tokens: int) -> list[int]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
+from gguf import GGUFValueType
 
 from dflash_local.convert import OUTTYPES, convert
 from dflash_local.convert.conversion import exact_types
-from dflash_local.convert.gguf_metadata import read_header, read_metadata, u32
+from dflash_local.convert.gguf_metadata import array, read_header, read_metadata, u32
 from dflash_local.convert.outtypes import OUTTYPES as TYPES
 from dflash_local.convert.outtypes import find_outtype
 from dflash_local.convert.requantize import ReducedHead, requantize
@@ -23,8 +25,9 @@ from dflash_local.errors import ConvertError
 from dflash_local.generation import Completion
 from dflash_local.native import quantize_rows
 from dflash_local.sampling import SamplingParams
-from dflash_local.vocabulary import frequent_tokens
+from dflash_local.vocabulary import frequent_tokens, ordered
 from tests.fast import some_fast
+from tests.gguf_files import rewritten
 
 from . import samples
 from .dialect_samples import write_tensors
@@ -270,6 +273,24 @@ def test_frequent_tokens_are_control_tokens_then_the_corpus_then_low_ids(tmp_pat
     more = set(frequent_tokens(TARGET, corpus, len(control | set(often) | set(seldom)) + 5))
     assert more >= control | set(often) | set(seldom)
     assert len(more - control - set(often) - set(seldom)) == 5
+
+
+def test_placeholders_are_no_frequent_tokens(tmp_path: Path) -> None:
+    """Mistral's, Llama 3's and gpt-oss's targets have up to a thousand; what the text holds of them counts as words."""
+    tokens = list(read_header(TARGET)[0]["tokenizer.ggml.tokens"].data)
+    types = list(read_header(TARGET)[0]["tokenizer.ggml.token_type"].data)
+    named = [token for token, kind in enumerate(types) if kind == 3]
+    reserved = range(600, 900)
+    for number in reserved:
+        tokens[number], types[number] = b"<|reserved_%d|>" % number, 3
+    keys = {
+        "tokenizer.ggml.tokens": array(GGUFValueType.STRING, tokens),
+        "tokenizer.ggml.token_type": array(GGUFValueType.INT32, types),
+    }
+    order = ordered(rewritten(TARGET, tmp_path / "reserved.gguf", keys), Counter({1500: 9, 650: 3, 1400: 2}))
+    n = len(named)
+    assert set(order[:n]) == set(named) and order[n : n + 3] == [1500, 650, 1400]
+    assert set(order[-len(reserved) + 1 :]) == set(reserved) - {650} and len(set(order)) == len(order) == len(tokens)
 
 
 def test_refusals(tmp_path: Path) -> None:
