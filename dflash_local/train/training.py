@@ -162,7 +162,7 @@ class _Run:
         s = self.settings
         found = {
             "model": identity(s.model), "temperatures": s.temperatures, "n_predict": s.n_predict, "seed": s.seed,
-            "length": s.length,
+            "length": s.length, "held_out": s.held_out,
         }  # fmt: skip
         return found | {"mmproj": identity(s.mmproj)} if s.mmproj else found
 

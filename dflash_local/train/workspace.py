@@ -25,6 +25,7 @@ STAGES = ("answer", "tap", "fit")
 _FORMAT = 1
 _KEPT_EVERY = 60.0  # seconds after which the time of a stage is written down, so that a kill loses less
 _DROPPED = {"texts", "micro"}  # settings that earlier versions kept of a stage, and that may change
+_ADDED = {"held_out"}  # settings that earlier versions did not keep
 
 
 class Workspace:
@@ -129,7 +130,8 @@ class Workspace:
         before, settings = self.state["stages"].get(stage), json.loads(json.dumps(settings))
         if before is None:
             return
-        for name in [name for name in {**settings, **before} if name not in _DROPPED]:
+        unknown = _DROPPED | (_ADDED - before.keys())
+        for name in [name for name in {**settings, **before} if name not in unknown]:
             if not _agree(before.get(name), settings.get(name)):
                 raise RequestError(
                     f"{self.folder} was begun with {flag(name)} {as_flag_value(before.get(name))}, and now it is "
@@ -259,7 +261,16 @@ def disk_errors(folder: Path) -> Iterator[None]:
                 f"the disk of {folder} is full",
                 hint="free some space and give the same command again: what is done so far is kept",
             ) from error
-        raise DFlashError(f"{folder} cannot be used: {error.strerror or error}", hint="check --work and -o") from error
+        why = error.strerror or error
+        if isinstance(error.filename, str) and not _is_about(folder.absolute(), Path(error.filename).absolute()):
+            hint = "check that it is there, and who may read it"
+            raise DFlashError(f"{error.filename} cannot be used: {why}", hint=hint) from error
+        raise DFlashError(f"{folder} cannot be used: {why}", hint="check --work and -o") from error
+
+
+def _is_about(folder: Path, path: Path) -> bool:
+    """Is `path` the folder, something in it, or a folder above?"""
+    return folder in (path, *path.parents) or path in folder.parents
 
 
 def _raise_busy(folder: Path) -> None:

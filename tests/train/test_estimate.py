@@ -172,8 +172,9 @@ def test_first_errors(settings: Make, tmp_path: Path, capsys: pytest.CaptureFixt
         (["--data", data, "-o", str(tmp_path / "o.gguf"), "--init", data], "--init"),
         (["--data", data, "-o", str(tmp_path / "o.gguf"), "--report", str(tmp_path)], f"cannot write {tmp_path}"),
         (["--data", data, "-o", str(tmp_path / "o.gguf"), "--hf", data], "is a file"),
+        (["--data", data, "-o", str(tmp_path / "m.gguf"), "-mm", str(tmp_path / "p.gguf")], "p.gguf: no such file"),
     ):
         assert main(["train", "-m", model, *flags]) == 1, flags
         error = capsys.readouterr().err
         assert "error:" in error and (words in error or "is no drafter" in error), error
-    assert not list(tmp_path.glob("*.gguf"))
+    assert not list(tmp_path.glob("*.gguf")) and not (tmp_path / "m.train").exists()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dflash_local import Engine
-from dflash_local.errors import RequestError
+from dflash_local.errors import DFlashError, RequestError
 from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.training import train
 from dflash_local.train.written_texts import read_texts
@@ -45,6 +45,11 @@ def test_a_run_with_pictures(seeing: TrainSettings) -> None:
         assert drafted.text == plain.text
 
 
-def test_pictures_need_a_projector(seeing: TrainSettings, settings: Callable[..., TrainSettings]) -> None:
+def test_pictures_need_a_projector(
+    seeing: TrainSettings, settings: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
     with pytest.raises(RequestError, match="image"):
         train(settings(data=seeing.data), Watcher())
+    with pytest.raises(DFlashError, match=r"none\.gguf cannot be used: No such file") as error:
+        train(settings(data=seeing.data, mmproj=tmp_path / "none.gguf"), Watcher())
+    assert error.value.hint and "--work" not in error.value.hint

@@ -189,6 +189,7 @@ def test_other_settings(settings: Make) -> None:
         ({"n_predict": 32}, "--predict"),
         ({"goal": "distill"}, "--goal"),
         ({"batch": 64}, "--batch"),
+        ({"held_out": 3}, "begun with --held-out 2, and now it is 3"),
     ):
         with pytest.raises(RequestError, match=flag) as error:
             train(settings(**change), Watcher())
@@ -243,7 +244,7 @@ def test_a_folder_of_an_earlier_version(settings: Make) -> None:
     for asked, kind in ((settings(outtype="f16"), "F16"), (settings(outtype="q8_0", budget=3), "Q8_0")):
         (asked.work / "best.safetensors").unlink()
         state = json.loads((asked.work / "state.json").read_text())
-        del state["measured_as"]
+        del state["measured_as"], state["stages"]["answer"]["held_out"]
         (asked.work / "state.json").write_text(json.dumps(state))
         again = train(asked, Watcher())
         assert read_model(asked.output)[1]["blk.0.attn_q.weight"].type.name == kind

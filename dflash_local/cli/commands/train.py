@@ -106,6 +106,8 @@ def run(args: TrainFlags) -> int:
 
         print(*estimate(settings), sep="\n")
         return 0
+    if settings.mmproj:
+        check_model_file(str(settings.mmproj), "--mmproj", DOWNLOAD)
     from dflash_local.train.training import train
 
     watcher = Watcher() if args.quiet else _Terminal()
