@@ -85,7 +85,10 @@ class DrafterFile:
         keys, stored = read_model(path)
         settings = settings_of(keys, stored, target, path.name)
         config, specs = _understood(settings, target, stored)
-        if strange := sorted((stored.keys() - {FACTORS}) ^ {spec.name for spec in specs}):
+        expected = {spec.name for spec in specs}
+        if missing := sorted(expected - stored.keys()):
+            raise ConvertError(f"{path.name}: the tensor {missing[0]!r} is missing", field=missing[0])
+        if strange := sorted(stored.keys() - {FACTORS} - expected):
             raise ConvertError(f"{path.name}: the tensor {strange[0]!r} is not one that is trained", field=strange[0])
         values = {spec.source: stored[spec.name].numbers() for spec in specs if spec.name not in _FROZEN}
         frozen = {name: tensor for name, tensor in stored.items() if name in _FROZEN}
@@ -179,6 +182,13 @@ class DrafterFile:
             raise ConvertError(
                 "a drafter with a table of rotation factors cannot be written as a Hugging Face folder",
                 field=FACTORS,
+                hint="leave --hf out",
+            )
+        biases = [name for name in self.values if name.endswith(".bias") and ".self_attn." in name]
+        if biases and not self.settings["attention_bias"]:  # of theirs, all four projections have one, or none
+            raise ConvertError(
+                "a drafter with biases in a part of its attention cannot be written as a Hugging Face folder",
+                field=biases[0],
                 hint="leave --hf out",
             )
 
@@ -314,6 +324,7 @@ _SCALES = {
     "final_logit_softcapping": "final_logit_softcapping",
     "attention.value_scale": "attention_value_scale",
 }
+_PROJECTIONS = ("q", "k", "v", "output")  # of attention: with `attention_bias` each has one, else as there are tensors
 _SAME = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k", "selector_vocab_size")
 
 
@@ -335,7 +346,9 @@ def _settings(
         "rms_norm_eps": found["attention.layer_norm_rms_epsilon"],
         "max_position_embeddings": found["context_length"],
         "hidden_act": _text(found.get("hidden_activation", b"silu")),
-        "attention_bias": any(name.endswith("attn_q.bias") for name in shapes),
+        "attention_bias": all(
+            f"blk.{layer}.attn_{part}.bias" in shapes for layer in range(n_layer) for part in _PROJECTIONS
+        ),
         "vocab_size": target.n_vocab,
         "num_target_layers": target.n_layer,
         "tie_word_embeddings": False,

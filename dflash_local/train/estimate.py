@@ -20,11 +20,13 @@ from dflash_local.convert.config import DrafterConfig
 from dflash_local.convert.gguf_metadata import read_model
 from dflash_local.convert.kinds import DFlash2, DSpark
 from dflash_local.convert.target import Target
+from dflash_local.train.draft_vocabulary import check_head
 from dflash_local.train.drafter_size import DrafterSize
 from dflash_local.train.evaluation import answer_seconds, n_measured
 from dflash_local.train.examples import read_data
 from dflash_local.train.initial_file import initial_file
 from dflash_local.train.recorded_texts import own_texts
+from dflash_local.train.run_checks import check_init
 from dflash_local.train.shards import Layout
 from dflash_local.train.step_size import GROUP, texts_at_once
 from dflash_local.train.token_rows import check_readable
@@ -131,9 +133,12 @@ def load_of(settings: TrainSettings) -> Load:
     recorded = own_texts(recorded, identity(settings.model), Watcher(), has_prompts=bool(prompts))
     with tempfile.TemporaryDirectory() as folder:
         init = initial_file(settings, target, Path(folder))
+        check_init(settings, init)
         check_readable(init, stored)
         drafter = DrafterSize.of(settings, target, init)
     config = drafter.config
+    if settings.draft_vocab:
+        check_head(settings.draft_vocab, config)
     n_answers = len(prompts) * settings.n_rounds()
     written = int(n_answers * _ANSWER_PART * settings.n_predict)
     answered = written + sum(len(text.answer) for text in recorded)

@@ -81,7 +81,8 @@ def _is_record(path: Path) -> bool:
     """Does a file hold answers, as `serve --record` and training runs write them?"""
     try:
         with path.open("rb") as file:
-            first = file.readline(1 << 24)
+            while (first := file.readline(1 << 24)).isspace():
+                pass
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror}", param="--data") from None
     try:

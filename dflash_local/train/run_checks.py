@@ -36,6 +36,10 @@ def check_settings(settings: TrainSettings) -> None:
     for path, what in ((settings.model, "the target"), (settings.init, "the drafter to go on from")):
         if path and output.resolve() == path.resolve():
             raise RequestError(f"{output} is {what}", param="-o", hint="give another file name to -o")
+    if output.resolve() == settings.work.resolve():
+        raise RequestError(
+            f"{output} is the folder for what the stages leave", param="-o", hint="give another file name to -o"
+        )
     for path in settings.checks:
         read_prompts(path)
     if settings.merge is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from dflash_local.convert.gguf_metadata import array, read_header, read_metadata
 from dflash_local.convert.kinds import KINDS as DRAFTER_KINDS
 from dflash_local.convert.kinds import Domino, LiliCorr
 from dflash_local.convert.target import Target
+from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.errors import ConvertError, ModelError, RequestError
 from dflash_local.native import check_gguf
 from dflash_local.train.draft_vocabulary import write_reduced
@@ -212,6 +214,28 @@ def test_a_table_of_rotation_factors_stays(pocket: dict[str, Path], tmp_path: Pa
     with pytest.raises(ConvertError, match="table of rotation factors") as error:
         file.write_checkpoint(tmp_path / "folder", file.values)
     assert error.value.hint == "leave --hf out" and not (tmp_path / "folder").exists()
+
+
+def test_biases_of_q_k_and_v_alone(pocket: dict[str, Path], tmp_path: Path) -> None:
+    """As attention of Qwen2 has them."""
+    stored = read_header(pocket["dflash"])[1]
+    rows = {name: tensor.n_rows for name, tensor in stored.items() if re.search(r"attn_[qkv]\.weight$", name)}
+    biases = {name.replace("weight", "bias"): np.arange(n, dtype=np.float32) for name, n in rows.items()}
+    target, source = Target.read(pocket["target"]), rewritten(pocket["dflash"], tmp_path / "biased.gguf", {}, biases)
+    file = DrafterFile.read(source, target, tmp_path)
+    file.write(tmp_path / "again.gguf", file.values, "f16", {})
+    again = numbers(tmp_path / "again.gguf")
+    assert biases and all((again[name] == values).all() for name, values in biases.items())
+    with pytest.raises(ConvertError, match="biases in a part of its attention"):
+        file.write_checkpoint(tmp_path / "folder", file.values)
+
+
+def test_a_missing_tensor(pocket: dict[str, Path], tmp_path: Path) -> None:
+    metadata, stored = read_header(pocket["dflash"])
+    outputs = [OutputTensor.of(tensor) for name, tensor in stored.items() if name != "blk.0.attn_norm.weight"]
+    write_gguf(tmp_path / "lost.gguf", metadata, outputs)
+    with pytest.raises(ConvertError, match=r"the tensor 'blk\.0\.attn_norm\.weight' is missing"):
+        DrafterFile.read(tmp_path / "lost.gguf", Target.read(pocket["target"]), tmp_path)
 
 
 def test_a_target_with_more_tokens(pocket: dict[str, Path], tmp_path: Path) -> None:

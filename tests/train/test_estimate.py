@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -52,6 +53,10 @@ def _json(line: str) -> dict[str, list[int]]:
 @pytest.mark.parametrize("only", [None, "fc", "heads", "lora"])
 def test_parameters(only: str | None, name: str, settings: Make, pocket: dict[str, Path], tmp_path: Path) -> None:
     asked = settings(init=pocket[name], only=only)
+    if (only, name) == ("heads", "dflash-small"):
+        with pytest.raises(RequestError, match="no heads of its own"):
+            load_of(asked)
+        return
     load = load_of(asked)
     network = Network(DrafterFile.read(pocket[name], Target.read(asked.model), tmp_path), torch.device("cpu"))
     assert load.drafter.n_all == sum(p.numel() for p in network.parameters())
@@ -118,6 +123,13 @@ def test_the_plan_is_for_the_device_that_is_asked_for(settings: Make, monkeypatc
     assert list(estimate(settings(device="cpu"))) and asked == ["cpu"]
 
 
+def test_what_a_run_refuses_is_not_planned(settings: Make) -> None:
+    changes: tuple[dict[str, Any], ...] = ({"layers": 7}, {"block": 33}, {"draft_vocab": 5000})
+    for change in changes:
+        with pytest.raises(RequestError, match=f"{next(iter(change.values()))}"):
+            load_of(settings(**change))
+
+
 def test_new_drafters_size(settings: Make) -> None:
     """What is planned for a new drafter is what a run makes."""
     asked = settings(init=None, kind="dspark", layers=2, feed_forward=96)
@@ -172,6 +184,7 @@ def test_first_errors(settings: Make, tmp_path: Path, capsys: pytest.CaptureFixt
         (["--data", data, "-o", str(tmp_path / "o.gguf"), "--init", data], "--init"),
         (["--data", data, "-o", str(tmp_path / "o.gguf"), "--report", str(tmp_path)], f"cannot write {tmp_path}"),
         (["--data", data, "-o", str(tmp_path / "o.gguf"), "--hf", data], "is a file"),
+        (["--data", data, "-o", str(tmp_path / "n.train")], "n.train is the folder for what the stages leave"),
         (["--data", data, "-o", str(tmp_path / "m.gguf"), "-mm", str(tmp_path / "p.gguf")], "p.gguf: no such file"),
     ):
         assert main(["train", "-m", model, *flags]) == 1, flags

@@ -654,11 +654,13 @@ def test_a_folder_that_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_line_that_is_being_written(tmp_path: Path) -> None:
-    """A record may grow while it is read; a broken line before others is told."""
+    """A record may grow while it is read, and may begin with empty lines; a broken line before others is told."""
     path, text = tmp_path / "record.jsonl", Text("key", 0, [1, 2], [3, 4], 0.0, True)
     line = text.to_json() + "\n"
     path.write_text(2 * line + '{"key":"a')
     assert list(read_texts(path)) == [text, text]
+    path.write_text("\n \n" + line)
+    assert read_data((path,), tmp_path / "run") == ([], [text])
     path.write_text('{"key":"a')
     assert read_data((path,), tmp_path / "run") == ([], [])
     path.write_text(line + '{"key":"a\n' + line)

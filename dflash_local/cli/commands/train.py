@@ -101,13 +101,13 @@ def _help(option: TrainOption, default: Any) -> str:
 
 def run(args: TrainFlags) -> int:
     settings = settings_of(args, _target(args.settings["model"]))
+    if settings.mmproj:
+        check_model_file(str(settings.mmproj), "--mmproj", DOWNLOAD)
     if args.plan:
         from dflash_local.train.estimate import estimate
 
         print(*estimate(settings), sep="\n")
         return 0
-    if settings.mmproj:
-        check_model_file(str(settings.mmproj), "--mmproj", DOWNLOAD)
     from dflash_local.train.training import train
 
     watcher = Watcher() if args.quiet else _Terminal()
