@@ -11,7 +11,7 @@ from dflash_local.sampling import SamplingParams
 from dflash_local.train.examples import Example
 from dflash_local.train.train_settings import TrainSettings, Watcher
 from dflash_local.train.workspace import Workspace
-from dflash_local.train.written_texts import Text, TextFile, identity, read_texts, shows_media
+from dflash_local.train.written_texts import Text, TextFile, identity, read_texts
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine, Generation
@@ -103,5 +103,5 @@ def _submit(engine: Engine, example: Example, number: int, settings: TrainSettin
     if "messages" not in example.prompt:
         return temperature, engine.submit(example.tokens, sampling, max_tokens=n_most)
     chat = engine.apply_chat(example.prompt)  # its grammar and stop strings are those with which it is measured
-    tokens = None if shows_media(example.tokens) else example.tokens
+    tokens = example.tokens_for(engine, chat)
     return temperature, engine.submit_chat(chat, sampling, tokens=tokens, max_tokens=n_most)

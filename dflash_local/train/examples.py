@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_local.bench import read_prompts
 from dflash_local.errors import ContextLengthError, RequestError
+from dflash_local.media.media_prompt import MediaPrompt
 from dflash_local.sampling import SamplingParams
 from dflash_local.train.written_texts import Text, read_texts, shows_media
 
 if TYPE_CHECKING:
+    from dflash_local.conversation import ChatPrompt
     from dflash_local.engine import Engine
     from dflash_local.media.medium import Medium
 
+Rendered = list[int] | dict[str, Any]  # a prompt's tokens, as JSON; with media {"key": ..., "tokens": ...}
 _SUFFIXES = (".jsonl", ".txt")
 
 
@@ -31,11 +34,16 @@ class Example:
     prompt: dict[str, Any]
     tokens: list[int]
 
-    def tokens_for(self, engine: Engine) -> Sequence[int]:
-        """The tokens as this engine numbers media. They mean something as long as the result lives."""
-        if shows_media(self.tokens):
-            return engine.chat_tokens(engine.apply_chat(self.prompt))
-        return self.tokens
+    def tokens_for(self, engine: Engine, chat: ChatPrompt | None = None) -> Sequence[int]:
+        """The tokens as this engine numbers media, which mean something as long as the result lives. `chat`: the prompt
+        as it is rendered now, if the caller has it; its words may be others, where the template prints the date."""
+        if not shows_media(self.tokens):
+            return self.tokens
+        given = engine.chat_tokens(chat or engine.apply_chat(self.prompt))
+        assert isinstance(given, MediaPrompt)
+        numbers = list(dict.fromkeys(token for token in given if token < 0))
+        tokens = array("i", (token if token >= 0 else numbers[-2 - token] for token in self.tokens))
+        return MediaPrompt(tokens, given.rows, given)
 
 
 @dataclass(frozen=True)
@@ -118,34 +126,33 @@ def _without_answer(prompt: dict[str, Any]) -> dict[str, Any]:
 
 def tokenized(
     engine: Engine, prompts: Sequence[dict[str, Any]], n_most: int, param: str = "--data",
-    rendered: dict[str, list[int]] | None = None,
+    rendered: dict[str, Rendered] | None = None,
 ) -> list[Example]:  # fmt: skip
     """The prompts of `param` as the engine's chat template renders them, each once; those of more than `n_most` tokens
     are left out. `rendered`: tokens by `digest_of` a prompt, which are taken as they are, since a template may print
-    the date; others without media are added. Raises RequestError that names a prompt which the template or the engine
+    the date; others are added. Raises RequestError that names a prompt which the template or the engine
     refuses."""
     examples: dict[str, Example] = {}
     known = {} if rendered is None else rendered
     for number, prompt in enumerate(prompts, 1):
         digest = digest_of(prompt)
-        media: Sequence[Medium] = ()
         try:
             if digest in known:
-                tokens = known[digest]
+                tokens, key = _known(known[digest])
             elif "messages" in prompt:
                 chat = engine.apply_chat(prompt)
                 if chat.sampling.get("grammar"):
                     engine.check_options(SamplingParams(**chat.sampling))  # compiles it
-                tokens, media = _numbered(engine.chat_tokens(chat)), chat.media
+                tokens = _numbered(engine.chat_tokens(chat))
+                key = key_of(tokens, chat.media)
+                known[digest] = {"key": key, "tokens": tokens} if chat.media else tokens
             else:
-                tokens = engine.tokenize(prompt["prompt"])
+                tokens = known[digest] = engine.tokenize(prompt["prompt"])
+                key = key_of(tokens)
         except ContextLengthError:
             continue
         except RequestError as error:
             raise RequestError(f"{param}, prompt {number}: {error.message}", param=param, hint=error.hint) from None
-        if not media:
-            known[digest] = tokens
-        key = key_of(tokens, media)
         if 0 < len(tokens) <= n_most:
             examples.setdefault(key, Example(key, prompt, tokens))
     if not examples:
@@ -182,6 +189,13 @@ def key_of(tokens: Sequence[int], media: Sequence[Medium] = ()) -> str:
 
 def digest_of(prompt: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(prompt, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _known(rendered: Rendered) -> tuple[list[int], str]:
+    """Its tokens and its key."""
+    if isinstance(rendered, list):
+        return rendered, key_of(rendered)
+    return rendered["tokens"], rendered["key"]
 
 
 def _numbered(tokens: Sequence[int]) -> list[int]:

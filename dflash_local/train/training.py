@@ -41,6 +41,7 @@ from dflash_local.train.evaluation import (
 from dflash_local.train.examples import (
     Example,
     Examples,
+    Rendered,
     hold_out,
     questions,
     read_data,
@@ -258,7 +259,7 @@ class _Run:
         return self.settings.length - min(self.settings.n_predict, self.settings.length // 2)
 
     def _examples(
-        self, engine: Engine, prompts: Sequence[dict[str, Any]], rendered: dict[str, list[int]]
+        self, engine: Engine, prompts: Sequence[dict[str, Any]], rendered: dict[str, Rendered]
     ) -> list[Example]:
         n_most = self._longest_prompt
         examples = tokenized(engine, prompts, n_most, "--data", rendered)

@@ -168,14 +168,14 @@ class Workspace:
             "fit": (self.checkpoint, self.best, self.best_values),
         }[stage]
 
-    def read_prompts(self) -> dict[str, list[int]]:
-        """By their digests (examples.digest_of); empty in a new folder."""
+    def read_prompts(self) -> dict[str, Any]:
+        """As they were rendered (examples.Rendered), by their digests (examples.digest_of); empty in a new folder."""
         if not self.prompts.exists():
             return {}
-        found: dict[str, list[int]] = json.loads(self.prompts.read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads(self.prompts.read_text(encoding="utf-8"))
         return found
 
-    def write_prompts(self, prompts: Mapping[str, Sequence[int]]) -> None:
+    def write_prompts(self, prompts: Mapping[str, Any]) -> None:
         """Raises DFlashError."""
         with whole_file(self.prompts) as file:
             file.write(json.dumps(prompts).encode())
