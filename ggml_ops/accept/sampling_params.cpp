@@ -181,7 +181,8 @@ llama_token as_token(const llama_vocab * vocab, const json & id, const std::stri
     return as_token(vocab, as_integer(id, field, INT32_MIN, INT32_MAX), field);
 }
 
-// [[token, bias], ...] or {"token": bias, ...}. A token is an id or a text, a bias is a number or false (never).
+// [[token, bias], ...] or {"token": bias, ...}. A token is an id or a text (a key of digits alone is an id), a bias is
+// a number or false (never).
 void read_bias(field_reader & in, const llama_vocab * vocab, common_params_sampling & p) {
     const auto bias_of = [](const json & value, const std::string & field) {
         return value.is_boolean() && !value.get<bool>() ? -INFINITY : float(as_number(value, field, -LARGE, LARGE));
@@ -195,14 +196,13 @@ void read_bias(field_reader & in, const llama_vocab * vocab, common_params_sampl
     const json *      value = in.take("logit_bias");
     if (value && value->is_object()) {
         for (const auto & entry : value->items()) {
-            char *        end   = nullptr;
-            const int64_t id    = std::strtoll(entry.key().c_str(), &end, 10);
-            const auto    field = member(name, entry.key());
-            const float   bias  = bias_of(entry.value(), field);
-            if (!entry.key().empty() && end == entry.key().data() + entry.key().size()) {   // not at a NUL inside
-                p.logit_bias.push_back({ as_token(vocab, id, field), bias });
+            const std::string & key   = entry.key();
+            const std::string   field = member(name, key);
+            const float         bias  = bias_of(entry.value(), field);
+            if (!key.empty() && key.find_first_not_of("0123456789") == std::string::npos) {
+                p.logit_bias.push_back({ as_token(vocab, std::strtoll(key.c_str(), nullptr, 10), field), bias });
             } else {
-                add_text(entry.key(), bias);
+                add_text(key, bias);
             }
         }
     } else if (value) {
@@ -329,14 +329,17 @@ void read_reasoning(field_reader & in, const llama_vocab * vocab, common_params_
     std::string start;
     in.read("thinking_start_tag", start);
     p.reasoning_budget_start = tokenize(vocab, start, false, true);
-    in.read_each("thinking_end_tags", [&](const json & value, const std::string & name) {
-        const auto tag = tokenize(vocab, as_string(value, name), false, true);
-        refuse_field_if(tag.empty(), name, "is empty");
-        p.reasoning_budget_end.push_back(tag);
-    });
     in.read("reasoning_budget_message", p.reasoning_budget_message);
     refuse_field_if(p.reasoning_budget_message.size() > MAX_MESSAGE, in.name("reasoning_budget_message"),
         "is longer than ", MAX_MESSAGE, " bytes");
+    in.read_each("thinking_end_tags", [&](const json & value, const std::string & name) {
+        const std::string text = as_string(value, name);
+        const auto        tag  = tokenize(vocab, text, false, true);
+        refuse_field_if(tag.empty(), name, "is empty");
+        refuse_field_if(p.reasoning_budget_message.find(text) != std::string::npos, in.name("reasoning_budget_message"),
+            "contains ", text, ", which ends the reasoning and is added to it: leave it out");
+        p.reasoning_budget_end.push_back(tag);
+    });
     if (!p.reasoning_budget_end.empty()) {
         const llama_tokens & end  = p.reasoning_budget_end.front();
         p.reasoning_budget_forced = tokenize(vocab, p.reasoning_budget_message, false, false);

@@ -98,10 +98,26 @@ void token_constraints::watch_reasoning(int32_t n_tokens) {
     if (reasoning_start_.empty() || reasoning_end_.empty()) {
         return;
     }
-    budget_.reset(common_reasoning_budget_init(
-        vocab_, { reasoning_start_ }, reasoning_end_, reasoning_forced_, n_tokens < 0 ? INT_MAX : n_tokens));
-    for (const llama_token token : prefill_) {
-        llama_sampler_accept(budget_.get(), token);
+    const auto budget = [this](int32_t limit, common_reasoning_budget_state state) {
+        return common_reasoning_budget_init(
+            vocab_, { reasoning_start_ }, reasoning_end_, reasoning_forced_, limit, state);
+    };
+    budget_.reset(budget(INT_MAX, REASONING_BUDGET_IDLE));
+    const auto state = [this] { return common_reasoning_budget_get_state(budget_.get()); };
+    size_t     begin = 0;   // of the prefill's part that is in the last state
+    for (size_t i = 0; i < prefill_.size(); ++i) {
+        const auto before = state();
+        llama_sampler_accept(budget_.get(), prefill_[i]);
+        begin = state() == before ? begin : i + 1;
+    }
+    if (n_tokens < 0) {
+        return;
+    }
+    // With the limit, thoughts of the prefill beyond it would be taken for the tokens that are forced.
+    const bool used_up = state() == REASONING_BUDGET_COUNTING && prefill_.size() - begin >= size_t(n_tokens);
+    budget_.reset(budget(n_tokens, used_up ? REASONING_BUDGET_FORCING : state()));
+    for (size_t i = begin; i < prefill_.size() && !used_up; ++i) {
+        llama_sampler_accept(budget_.get(), prefill_[i]);
     }
 }
 
@@ -166,32 +182,38 @@ void token_constraints::advance_grammar(llama_token token) {
     grammar_accept(*grammar_, token, grammar_piece(vocab_, token));
 }
 
-// The grammar starts at the trigger, which may be in the middle of a token.
+// The grammar starts at the trigger, which may be in the middle of a token. If it does not allow the token's rest, the
+// text only names the trigger, and goes on.
 void token_constraints::wait(trigger_search & search, llama_token token) {
     const std::string & piece = grammar_piece(vocab_, token);
-    if (trigger_tokens_.count(token)) {
+    if (trigger_tokens_.count(token) && grammar_accept(*grammar_, { { token, piece } })) {
         search_.reset();
-        grammar_accept(*grammar_, token, piece);
         return;
     }
     waiting_.push_back({ token, n_text_, n_text_ + piece.size() });
     n_text_ += piece.size();
-    const size_t start = search.push(piece);
-    if (start == trigger_search::npos) {
-        while (waiting_.front().end < search.begin()) {
-            waiting_.pop_front();
-        }
+    const size_t start = search.push(piece, [&](size_t at) { return begin_grammar(search, at); });
+    if (start != trigger_search::npos) {
+        waiting_.clear();
+        search_.reset();
         return;
     }
-    const std::string text = search.since(start);
-    search_.reset();
+    while (waiting_.front().end < search.begin()) {
+        waiting_.pop_front();
+    }
+}
+
+// Lets the grammar take the text from `start` on, which may be in the middle of a token; false if it cannot.
+bool token_constraints::begin_grammar(const trigger_search & search, size_t start) {
+    const std::string         text = search.since(start);
+    std::vector<grammar_part> parts;
     for (const waiting_token & w : waiting_) {
         if (w.end > start) {
             const size_t begin = std::max(w.begin, start);
-            grammar_accept(*grammar_, w.token, text.substr(begin - start, w.end - begin));
+            parts.push_back({ w.token, text.substr(begin - start, w.end - begin) });
         }
     }
-    waiting_.clear();
+    return grammar_accept(*grammar_, parts);
 }
 
 void token_constraints::accept(llama_token token) {

@@ -50,6 +50,7 @@ class token_constraints {
     bool grammar_takes(llama_token token) const;
     void advance_grammar(llama_token token);
     void wait(trigger_search & search, llama_token token);
+    bool begin_grammar(const trigger_search & search, size_t start);
 
     const llama_vocab * vocab_;
     bool                lazy_;      // waits for a trigger, and for the end of the reasoning

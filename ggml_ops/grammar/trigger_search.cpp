@@ -55,10 +55,11 @@ trigger_search::trigger_search(const std::vector<trigger> & triggers) {
     }
 }
 
-size_t trigger_search::push(const std::string & text) {
+size_t trigger_search::push(const std::string & text, const place_check & begins) {
     tail_ += text;
     for (open_trigger & t : triggers_) {
-        const size_t at = t.what.pattern ? find_pattern(t, text.size()) : find_word(t.what.text, text.size());
+        const size_t at =
+            t.what.pattern ? find_pattern(t, text.size(), begins) : find_word(t.what.text, text.size(), begins);
         if (at != npos) {
             return at;
         }
@@ -72,13 +73,16 @@ size_t trigger_search::push(const std::string & text) {
 }
 
 // The word must end in the new text, otherwise it would have been found before.
-size_t trigger_search::find_word(const std::string & word, size_t n_new) const {
+size_t trigger_search::find_word(const std::string & word, size_t n_new, const place_check & begins) const {
     const size_t n_old = tail_.size() - n_new;
-    const size_t at    = tail_.find(word, n_old - std::min(n_old, word.size() - 1));
+    size_t       at    = tail_.find(word, n_old - std::min(n_old, word.size() - 1));
+    while (at != npos && !begins(begin_ + at)) {
+        at = tail_.find(word, at + 1);
+    }
     return at == npos ? npos : begin_ + at;
 }
 
-size_t trigger_search::find_pattern(open_trigger & t, size_t n_new) const {
+size_t trigger_search::find_pattern(open_trigger & t, size_t n_new, const place_check & begins) const {
     for (size_t at = end() - n_new; at < end(); ++at) {
         t.starts.push_back(at);
     }
@@ -98,7 +102,11 @@ size_t trigger_search::find_pattern(open_trigger & t, size_t n_new) const {
             while (group < match.size() && match.length(group) == 0) {
                 ++group;
             }
-            return *start + (group < match.size() ? size_t(match.position(group)) : 0);
+            const size_t at = *start + (group < match.size() ? size_t(match.position(group)) : 0);
+            if (begins(at)) {
+                return at;
+            }
+            reached = false;
         }
         start = reached ? std::next(start) : t.starts.erase(start);
     }

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 struct llama_grammar;
 
@@ -19,6 +20,11 @@ struct grammar_deleter {
 };
 using grammar_ptr = std::unique_ptr<llama_grammar, grammar_deleter>;
 
+struct grammar_part {
+    llama_token token;
+    std::string piece;
+};
+
 // Parses GBNF with the start rule root; null if llama.cpp cannot build it.
 LLAMA_API grammar_ptr grammar_init(const llama_vocab * vocab, const std::string & text);
 // Sets the logits of forbidden tokens to -inf.
@@ -26,6 +32,8 @@ LLAMA_API void grammar_apply(const llama_grammar & grammar, llama_token_data_arr
 // Advances by `piece`, the text of `token` or its end. Throws std::runtime_error if the grammar does not allow it. Not
 // for end-of-generation tokens.
 LLAMA_API void grammar_accept(llama_grammar & grammar, llama_token token, const std::string & piece);
+// Advances by all parts, or if the grammar does not allow them, by none. Returns whether it did.
+LLAMA_API bool grammar_accept(llama_grammar & grammar, const std::vector<grammar_part> & parts);
 // The text of a token as a grammar sees it, including that of control tokens.
 LLAMA_API const std::string & grammar_piece(const llama_vocab * vocab, llama_token token);
 

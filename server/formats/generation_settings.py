@@ -13,8 +13,8 @@ from dflash_local.server.fields.request import Defaults, RequestFields
 
 # Values of --spec-type, by the drafter's kind in `info`.
 _SPEC_TYPES = {"dspark": "draft-dspark", "mtp": "draft-mtp"}
-# A token id as a key of `logit_bias`: what C's strtoll() takes for a number, with which libdflash reads it.
-_ID = re.compile(r"[ \t-\r]*[+-]?0*([0-9]+)")
+# A token id as a key of `logit_bias`, as libdflash reads it. The zeros may be more than int() takes.
+_ID = re.compile(r"0*([0-9]+)")
 
 
 def default_settings(engine: Engine, defaults: Defaults) -> dict[str, Any]:

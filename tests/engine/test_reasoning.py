@@ -63,10 +63,47 @@ def test_a_message_comes_before_the_end_of_a_budget(native: NativeEngine) -> Non
     assert told.startswith(f"{thoughts}<|im_end|></think>")
 
 
-@pytest.mark.parametrize(("message", "why"), [("x" * 5000, "longer than 4096"), (7, "must be a string")])
+@pytest.mark.parametrize("budget", [0, 1, 3])
+@pytest.mark.parametrize("message", ["", " Enough now.\n"])
+def test_what_the_template_writes_may_use_the_budget_up(native: NativeEngine, budget: int, message: str) -> None:
+    """A line end behind the tag, or the thoughts of a continued message: the message is whole."""
+    for written in ("<think>\n", "<think>\n0 + 4 + 0 = 4"):
+        asked = {**TAGS, "generation_prompt": written, "reasoning_budget_message": message}
+        text = Answer(native, reasoning_budget_tokens=budget, **asked).steps()
+        thoughts = text[: text.index("</think>")]
+        assert thoughts.endswith(message)
+        n_own = len(native.tokenize(thoughts.removesuffix(message), False, True))
+        assert n_own == max(0, budget - len(native.tokenize(written, False, True)) + 1)
+
+
+def test_what_the_template_writes_counts(native: NativeEngine) -> None:
+    written = "<think>\n0 + 4 + 0 = 4"
+    n_written = len(native.tokenize(written, False, True)) - 1
+    plain = Answer(native, **{**TAGS, "generation_prompt": written})
+    plain.steps()
+    cut = Answer(native, reasoning_budget_tokens=n_written + 3, **{**TAGS, "generation_prompt": written})
+    cut.steps()
+    assert cut.tokens[:3] == plain.tokens[:3]
+    assert native.tokenize("</think>", False, True) == cut.tokens[3:4]
+
+
+def test_thoughts_that_the_template_ended_are_not_ended_again(native: NativeEngine) -> None:
+    """New ones have their own limit."""
+    ended = {**TAGS, "generation_prompt": "<think>\n\n</think>\n\n"}
+    plain = Answer(native, **ended).steps()
+    assert Answer(native, reasoning_budget_tokens=0, **ended).steps() == plain
+    thinks = Answer(native, reasoning_budget_tokens=0, logit_bias={"<think>": 1e6}, **ended).steps()
+    assert thinks.startswith("<think></think>" * 2)
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [("x" * 5000, "longer than 4096"), (7, "must be a string"), (" So:</think>\n", "contains </think>")],
+)
 def test_bad_messages_are_refused(native: NativeEngine, message: Any, why: str) -> None:
+    sampling = json.dumps({"reasoning_budget_message": message, **TAGS})
     with pytest.raises(RequestError, match=why) as caught:
-        native.prepare({"tokens": [1], "n_predict": 8, "sampling": json.dumps({"reasoning_budget_message": message})})
+        native.prepare({"tokens": [1], "n_predict": 8, "sampling": sampling})
     assert caught.value.param == "reasoning_budget_message"
 
 

@@ -291,9 +291,9 @@ def test_probabilities_that_were_asked_for_are_told(server: Live) -> None:
 
 
 def test_keys_of_biases_are_told_as_the_sampler_reads_them(server: Live) -> None:
-    """By C's strtoll(); tests/engine/test_sampling_fields.py has the sampler's side."""
-    keys: dict[str, int | str] = {"+5": 5, " \t6": 6, "007": 7, "-0": 0, "0" * 5000 + "8": 8}
-    keys |= {text: text for text in ("9 ", "+", "\u0665", "\u00a05", "0x5", "")}
+    """Digits alone are an id; tests/engine/test_sampling_fields.py has the sampler's side."""
+    keys: dict[str, int | str] = {"5": 5, "007": 7, "00": 0, "0" * 5000 + "8": 8}
+    keys |= {text: text for text in ("9 ", " 4", "+5", "-0", "+", "\u0665", "\u00a05", "0x5", "")}
     asked = {"prompt": "hi", "logit_bias": dict.fromkeys(keys, 1)}
     told = server.http.post("/completion", json=asked).json()["generation_settings"]
     assert told["logit_bias"] == [{"token": token, "bias": 1} for token in keys.values()]

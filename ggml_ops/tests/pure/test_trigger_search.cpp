@@ -101,6 +101,25 @@ void test_endless_beginnings() {
     CHECK(spaces.push("<s>a to") == 20012);
 }
 
+// Places at which the grammar cannot begin are passed over, later ones in the same text and in later ones are not.
+void test_refused_places() {
+    for (const bool pattern : { false, true }) {
+        const std::vector<trigger> marks  = { { pattern ? "<c(all)>" : "<call>", pattern } };
+        const size_t               within = pattern ? 2 : 0;   // the pattern's group
+        trigger_search             search(marks), once(marks);
+        std::vector<size_t>        seen;
+        const auto                 begins = [&](size_t at) {
+            seen.push_back(at);
+            return search.since(at).back() == '{';
+        };
+        CHECK(search.push("a <call>`, <call>`", begins) == trigger_search::npos);
+        CHECK(search.push(" <ca", begins) == trigger_search::npos);
+        CHECK(search.push("ll>{", begins) == 19 + within);
+        CHECK((seen == std::vector<size_t>{ 2 + within, 11 + within, 19 + within }));
+        CHECK(once.push("<call>` <call>{", [](size_t at) { return at > 7; }) == 8 + within);
+    }
+}
+
 }   // namespace
 
 int main(int argc, char ** argv) {
@@ -115,5 +134,6 @@ int main(int argc, char ** argv) {
     }
     test_long_text();
     test_endless_beginnings();
+    test_refused_places();
     return TEST_RESULT;
 }
