@@ -86,7 +86,7 @@ class cache {
 
     // ---- files (saved_slots.cpp); dflash.h has the contracts ----
 
-    dflash_slot_file save(int32_t id, const std::string & path) const;
+    dflash_slot_file save(int32_t id, const std::string & path);
     dflash_slot_file load(int32_t id, const std::string & path);
 
   private:

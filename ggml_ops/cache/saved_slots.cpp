@@ -58,9 +58,12 @@ static media_layout adopt_media(slot_file & file, media_table & table) {
     }
 }
 
-dflash_slot_file cache::save(int32_t id, const std::string & path) const {
+dflash_slot_file cache::save(int32_t id, const std::string & path) {
     check_idle(id);
-    const sequence & s = sequences_[id];
+    sequence & s = sequences_[id];
+    if (s.media.whole(s.n_past()) < s.n_past()) {   // its request ended within a medium, whose beginning is of no use
+        cut_back(s, s.n_past());
+    }
     refuse_if(s.tokens.empty(), "slot ", id, " holds nothing that could be saved");
     if (const std::string why = target_memory().uncheckable(); !why.empty()) {
         throw status_error(DFLASH_ERROR_ARG, "slots of this model cannot be saved: ", why);

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,12 @@ import pytest
 from benchmarks.pocket_vl import pictures, scenes
 from benchmarks.pocket_vl.chats import Chat, Picture, Turn
 from benchmarks.pocket_vl.scene_prompts import messages
-from dflash_local import Engine, SamplingParams, bench
+from dflash_local import Engine, Generation, SamplingParams, bench
 from dflash_local.bench import Run
 from dflash_local.demo.pocket import SeeingPair, seeing_pair
+from dflash_local.native import StepUpdate
 from dflash_local.train.evaluation import acceptance_length
+from tests.patience import PATIENCE
 
 UNIT = pictures.UNIT
 LAYERS = (3, 4, 5)  # behind those to which the tower adds
@@ -126,3 +130,30 @@ def test_drafts_after_pictures(pair: SeeingPair) -> None:
         drafted, plain = runs(about, 16), runs(about, 1)
     assert [run.text for run in drafted] == [run.text for run in plain]
     assert acceptance_length(drafted) > 3
+
+
+def test_a_slot_that_ends_within_a_picture(pair: SeeingPair, tmp_path: Path) -> None:
+    """Its client has left: what is saved is the text before the picture, which can be restored."""
+    canvas = np.full((8 * UNIT, 8 * UNIT, 3), 128, np.uint8)
+    chat = Chat((Turn((canvas,), scenes.Question("describe", WORDS, ""), True),))
+    with Engine(
+        pair.target, mmproj=pair.mmproj, n_ctx=1024, n_ubatch=16, n_threads=1, warmup=False, lookup=False
+    ) as engine:
+        prompt = engine.chat_tokens(engine.apply_chat({"messages": messages(chat)}))
+        rows = [at for at, token in enumerate(prompt) if token < 0]
+        step, running = engine._native.step, Future[Generation]()
+
+        def step_and_leave() -> list[StepUpdate]:
+            updates = step()
+            if any(rows[0] < update.n_past <= rows[-1] for update in updates):
+                running.result(PATIENCE).cancel()
+            return updates
+
+        engine._native.step = step_and_leave  # type: ignore[method-assign]
+        running.set_result(engine.submit(prompt, SamplingParams(temperature=0), max_tokens=10))
+        assert running.result().result(PATIENCE).finish_reason == "cancelled"
+        assert engine.save_slot(0, tmp_path / "slot").n_tokens == rows[0] > 0
+        assert engine.restore_slot(0, tmp_path / "slot").n_tokens == rows[0]
+        answer = engine.generate(prompt, SamplingParams(temperature=0), max_tokens=10)
+        assert answer.cached_tokens == rows[0]
+        assert answer.tokens == engine.generate(prompt, temperature=0, max_tokens=10, cache_prompt=False).tokens
