@@ -13,10 +13,10 @@ from filelock import FileLock, Timeout
 
 @contextmanager
 def locked(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold the lock at `path` while the block runs. Makes its folder. `waiting` is called once if another process has
-    the lock. Raises OSError."""
+    """Hold the lock at `path` while the block runs, which may end in another thread than it began. Makes its folder.
+    `waiting` is called once if another process has the lock. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path)
+    lock = FileLock(path, thread_local=False)
     try:
         lock.acquire(blocking=False)
     except Timeout:

@@ -21,6 +21,7 @@ from dflash_local.server.shapes.error import ErrorAnswer
 from dflash_local.server.shapes.facts import Health
 
 if TYPE_CHECKING:
+    from dflash_local.server.adapting import Adapting
     from dflash_local.server.embeddings.embedding_process import EmbeddingProcess
     from dflash_local.server.embeddings.options import ModelOptions
     from dflash_local.server.infill import Infill
@@ -48,9 +49,11 @@ class Service(Served):
 
     Attributes:
         beside: what runs beside the requests once everything is loaded, until the end at most.
+        adapting: lets the drafter learn while nobody asks.
     """
 
     beside: Callable[[], Coroutine[Any, Any, None]] | None = None
+    adapting: Adapting | None = None
 
     def __init__(self, load: Loader | None, settings: Settings) -> None:
         self.settings = settings
@@ -148,6 +151,8 @@ class Service(Served):
         self.life.stop_loading()
         if self._beside is not None:
             self._beside.cancel()
+        if self.adapting is not None:
+            await self.adapting.close()
         await asyncio.gather(*(process.close() for process in self.processes))
         await asyncio.gather(*self._loading, return_exceptions=True)
         await self.life.close()
@@ -164,6 +169,8 @@ class Service(Served):
         engine = [] if self.life.engine is None else [pair_line(self.life.engine)]
         for what in engine + [process.summary() for process in self.processes]:
             log.info("ready: %s", what)
+        if self.adapting is not None:
+            self.adapting.start()
         if self.beside is not None:
             self._beside = asyncio.create_task(self.beside())
 

@@ -22,12 +22,16 @@ class Sleep:
     Args:
         seconds: idle time after which it sleeps; negative: never.
         free, load: unload the model, and load it again.
+
+    Attributes:
+        on_use: called whenever somebody comes, before they have it.
     """
 
     def __init__(
         self, seconds: float, free: Callable[[], Awaitable[None]], load: Callable[[], Awaitable[None]]
     ) -> None:
         self.is_sleeping = False
+        self.on_use: Callable[[], None] = lambda: None
         self._seconds, self._free, self._load = seconds, free, load
         self._changing = asyncio.Lock()
         self._users = 0
@@ -48,6 +52,7 @@ class Sleep:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep it from falling asleep inside the block."""
+        self.on_use()
         self._users += 1
         self._soon = False
         try:
@@ -65,6 +70,11 @@ class Sleep:
     def is_used(self) -> bool:
         """Whether somebody keeps it awake now."""
         return self._users > 0
+
+    @property
+    def idle_seconds(self) -> float:
+        """For how long nobody has used it; 0 while somebody does."""
+        return 0.0 if self._users else time.monotonic() - self._used
 
     @property
     def idle_left(self) -> float | None:

@@ -1,7 +1,7 @@
 """AnswerRecord: keeps what a server was asked and answered, for `train --data`.
 
-Only where somebody asked for it (`serve --record DIR`). The folder and its files are the user's alone, and bounded.
-Answers about images and audio are left out: token ids say nothing of what was shown.
+Only where somebody asked for it (`serve --record DIR`, `serve --adapt DIR`). The folder and its files are the user's
+alone, and bounded. Answers about images and audio are left out: token ids say nothing of what was shown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LEAST = 8  # tokens of an answer worth keeping
+FILES = "answers-"  # with which the names of its files begin; the rest tells in which order they were begun
+LEAST = 8  # tokens of an answer worth keeping
 _STEM = 48  # letters of a model's name in that of a file, which has at most 255 bytes
 
 
@@ -35,19 +36,18 @@ class AnswerRecord:
     is given is written on another thread; a failure is logged once and ends the record, nothing else.
 
     Raises:
-        RequestError: the folder cannot be made or written.
+        RequestError: the folder, which `param` named, cannot be made or written.
     """
 
-    def __init__(self, folder: Path, model: Path, n_most: int) -> None:
+    def __init__(self, folder: Path, model: Path, n_most: int, param: str = "--record") -> None:
         self._target, self._n_most, self._full = identity(model), n_most, False
+        self._folder, self._stem = folder, model.stem[:_STEM]
         self._told = False  # that media are left out
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            name = f"answers-{model.stem[:_STEM]}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.jsonl"
-            self._path = folder / name
-            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            self._begin_file()
         except OSError as error:
-            raise RequestError(f"cannot record in {folder}: {error.strerror}", param="--record") from None
+            raise RequestError(f"cannot record in {folder}: {error.strerror}", param=param) from None
         self._writer = ThreadPoolExecutor(1, "record")
         log.warning(
             "PROMPTS AND ANSWERS ARE RECORDED in %s, as token ids, at most %d MiB; only this user may read them; none "
@@ -55,8 +55,14 @@ class AnswerRecord:
             self._path, n_most >> 20,
         )  # fmt: skip
 
+    def _begin_file(self) -> None:
+        """Raises OSError."""
+        path = self._folder / f"{FILES}{self._stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.jsonl"
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._path = path
+
     def __call__(self, request: RequestOptions, completion: Completion) -> None:
-        if self._full or len(completion.tokens) < _LEAST:
+        if self._full or len(completion.tokens) < LEAST:
             return
         if isinstance(request.prompt_tokens, MediaPrompt):
             self._tell_of_media()
@@ -111,6 +117,24 @@ class AnswerRecord:
             with suppress(FileNotFoundError):  # removed in the meantime
                 n_bytes += path.stat().st_size if path != self._path else 0
         return n_bytes
+
+    def make_room(self) -> None:
+        """Go on in a new file, and remove the oldest ones as long as all together have more than half of what they may:
+        for whoever has read them, and wants to learn from answers to come."""
+        self._writer.submit(self._make_room)
+
+    def _make_room(self) -> None:
+        before = self._file
+        try:
+            self._begin_file()
+            os.close(before)
+            for path in sorted(self._folder.glob(f"{FILES}*.jsonl")):
+                if path != self._path and self._others() > self._n_most // 2:
+                    path.unlink()
+            self._full = False
+        except OSError as error:
+            self._full = True
+            log.warning("%s cannot be written (%s): later answers are not kept", self._path, error.strerror)
 
     def close(self) -> None:
         """Write what is left."""

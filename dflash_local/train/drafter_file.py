@@ -78,6 +78,13 @@ class DrafterFile:
             converted = work / "init.gguf"
             convert(path, target.path, converted, outtype="f32")
             return cls.read(converted, target, work)
+        stored, form = cls.read_form(path, target)
+        values = {spec.source: stored[spec.name].numbers() for spec in form.specs if spec.name not in _FROZEN}
+        return replace(form, values=values)
+
+    @classmethod
+    def read_form(cls, path: Path, target: Target) -> tuple[dict[str, StoredGgufTensor], DrafterFile]:
+        """All tensors of a GGUF, and what `read` makes of its header alone: without `values`. Raises its errors."""
         if not path.exists() or not is_gguf(path):
             raise RequestError(
                 f"{path} is no drafter", param="--init", hint="give a drafter's GGUF, or its Hugging Face folder"
@@ -90,9 +97,8 @@ class DrafterFile:
             raise ConvertError(f"{path.name}: the tensor {missing[0]!r} is missing", field=missing[0])
         if strange := sorted(stored.keys() - {FACTORS} - expected):
             raise ConvertError(f"{path.name}: the tensor {strange[0]!r} is not one that is trained", field=strange[0])
-        values = {spec.source: stored[spec.name].numbers() for spec in specs if spec.name not in _FROZEN}
         frozen = {name: tensor for name, tensor in stored.items() if name in _FROZEN}
-        return cls(config, settings, _with_tokens_of(target, keys, stored, path.name), specs, values, frozen)
+        return stored, cls(config, settings, _with_tokens_of(target, keys, stored, path.name), specs, {}, frozen)
 
     @classmethod
     def new(cls, settings: dict[str, Any], target: Target, name: str, seed: int) -> DrafterFile:

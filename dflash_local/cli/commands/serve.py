@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local.cli.command import Commands, add_command
+from dflash_local.cli.flags.adapt_flags import check_adapt_flags
 from dflash_local.cli.flags.embedding_flags import check_embedding_flags
 from dflash_local.cli.flags.foreign import check_config_files, check_variables
 from dflash_local.cli.flags.logs import set_up_logs
@@ -67,11 +68,13 @@ def run(args: ServeFlags) -> int:
     check_embedding_flags(args)
     if is_router(args):
         refuse_replicas(args)
+        check_adapt_flags(args, several=True)
         from dflash_local.cli.serving.serve_router import serve_router
 
         return serve_router(args, make_settings(args))
     check_replica_flags(args)
     check_record_flags(args)
+    check_adapt_flags(args)
     if args.replicas:
         from dflash_local.cli.serving.serve_replicas import serve_replicas
 

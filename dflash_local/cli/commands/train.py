@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 from dflash_local.cli.command import Commands, add_command
 from dflash_local.cli.command_parser import DOWNLOAD
-from dflash_local.cli.flags.flag import FlagGroup, Flags, add_flags, flag, gathered
+from dflash_local.cli.flags.flag import SILENT, FlagGroup, Flags, add_flags, flag, gathered
 from dflash_local.cli.flags.model_file import check_model_file
 from dflash_local.cli.flags.values import count, numbers, path, write_text
 from dflash_local.cli.terminal.progress import StatusLine, duration_text
@@ -42,6 +42,7 @@ class RunFlags(Flags):
     plan: bool = flag("--plan", "only say what it takes: memory, time, disk")
     restart: str | None = flag("--restart", "repeat this stage and those after it", choices=STAGES)
     quiet: bool = flag("-q --quiet", "show no progress")
+    background: bool = flag("--background", SILENT)  # of a server (train/background.py)
 
 
 class TrainFlags(RunFlags):
@@ -100,6 +101,10 @@ def _help(option: TrainOption, default: Any) -> str:
 
 
 def run(args: TrainFlags) -> int:
+    if args.background:
+        from dflash_local.train.background import go_to_background
+
+        go_to_background()
     settings = settings_of(args, _target(args.settings["model"]))
     if settings.mmproj:
         check_model_file(str(settings.mmproj), "--mmproj", DOWNLOAD)

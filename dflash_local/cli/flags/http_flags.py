@@ -268,8 +268,8 @@ class LimitFlags(Flags, title="limits"):
     )
 
 
-class RecordFlags(Flags, title="record", text="for 'dflash-local train'; off unless --record is given"):
-    """Keeping prompts and answers."""
+class RecordFlags(Flags, title="record", text="for training; off unless --record or --adapt is given"):
+    """Keeping prompts and answers, and learning from them."""
 
     record: Path | None = flag(
         "--record",
@@ -278,7 +278,22 @@ class RecordFlags(Flags, title="record", text="for 'dflash-local train'; off unl
         metavar="DIR",
     )
     record_limit: int = flag(
-        "--record-limit", "most that the folder may hold (default: 256)", type=count(1), default=256, metavar="MIB"
+        "--record-limit",
+        "most that the folder may hold of them (default: 256)",
+        type=count(1),
+        default=256,
+        metavar="MIB",
+    )
+    adapt: Path | None = flag(
+        "--adapt",
+        "keep them in this folder, and go on training the drafter on them while nobody asks (experimental)",
+        metavar="DIR",
+    )
+    adapt_tokens: int = flag(
+        "--adapt-tokens",
+        "new tokens of answers after which the drafter is trained again (default: 20000)",
+        type=count(1),
+        default=20000,
     )
 
 

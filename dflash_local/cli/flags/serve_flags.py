@@ -109,8 +109,8 @@ def check_record_flags(args: ServeFlags) -> None:
     """
     if args.record and args.writes_no_text:
         idle, why = "--record", "the server writes no answers that could be kept"
-    elif not args.record and "record_limit" in args.typed:
-        idle, why = "--record-limit", "answers are kept by --record DIR"
+    elif not (args.record or args.adapt) and "record_limit" in args.typed:
+        idle, why = "--record-limit", "answers are kept by --record DIR, or by --adapt DIR"
     else:
         return
     if not args.parent_pipes:

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dflash_local.cli.flags.adapt_flags import adapts, check_adapted_models
 from dflash_local.cli.flags.chat_flags import check_chat_flags
 from dflash_local.cli.flags.embedding_flags import embedding_settings
 from dflash_local.cli.flags.engine_arguments import attach_engine, load_native
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from dflash_local.server.service import Service
     from dflash_local.server.settings import Settings
     from dflash_local.server.tls import Tls
+    from dflash_local.train.adaptation import Adaptation
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +99,7 @@ def _models(args: AppFlags, native_level: int) -> Models:
     from dflash_local.native import set_log_level
 
     models = take_models(args, writes=not args.writes_no_text) if _has_target(args) else Models("")
+    check_adapted_models(args, models)
     set_log_level(native_level)
     return models
 
@@ -111,10 +114,24 @@ def _with_models(settings: Settings, args: AppFlags, models: Models) -> Settings
 def _app(args: AppFlags, settings: Settings, models: Models, load: Loader | None) -> DocumentedApp:
     from dflash_local.server.app import create_app
 
-    app = create_app(load and _checked(load, args, settings), settings)
+    adaptation = _adaptation(args)
+    app = create_app(load and _checked(load, args, settings, adaptation), settings)
+    service: Service = app.state.service
     if load is not None:
-        _suggest_late(app.state.service, models)
+        _suggest_late(service, models)
+    if adaptation is not None:
+        from dflash_local.server.adapting import Adapting
+
+        service.adapting = Adapting(adaptation, service.life)
     return app
+
+
+def _adaptation(args: AppFlags) -> Adaptation | None:
+    if args.adapt is None or not adapts(args):
+        return None
+    from dflash_local.train.adaptation import Adaptation
+
+    return Adaptation(args.adapt, args.adapt_tokens, args.record_limit << 20)
 
 
 def _suggest_late(service: Service, models: Models) -> None:
@@ -139,8 +156,9 @@ def _early_load(args: AppFlags, models: Models) -> EarlyLoad[LoadedEngine]:
     return EarlyLoad(partial(load_native, args, models, max_queue=args.max_queue), attach_engine)
 
 
-def _checked(load: Loader, args: AppFlags, settings: Settings) -> Loader:
-    """A loader of engines that can do what the flags ask for, and keep their answers if they ask for that."""
+def _checked(load: Loader, args: AppFlags, settings: Settings, adaptation: Adaptation | None = None) -> Loader:
+    """A loader of engines that can do what the flags ask for, and keep their answers, or learn from them, if they ask
+    for that."""
 
     def checked(progress: Callable[[float], bool]) -> Engine:
         engine = load(progress)
@@ -151,6 +169,8 @@ def _checked(load: Loader, args: AppFlags, settings: Settings) -> Loader:
             raise
         if args.record:
             _record(engine, settings.model_path, args.record, args.record_limit)
+        if adaptation is not None:
+            _adapt(engine, adaptation, is_one_of_many=args.parent_pipes)
         return engine
 
     return checked
@@ -167,6 +187,19 @@ def _record(engine: Engine, target: str, folder: Path, limit: int) -> None:
         raise
     engine.watch_answers(record)
     engine.ended.add_done_callback(lambda _: record.close())
+
+
+def _adapt(engine: Engine, adaptation: Adaptation, *, is_one_of_many: bool) -> None:
+    """Let the engine's drafter learn. One of a router's models, which all have the same flags, only tells if it
+    cannot."""
+    try:
+        adaptation.attach(engine)
+    except RequestError as error:
+        if not is_one_of_many:
+            engine.close()
+            raise
+        log.warning("%s", error.message)
+        adaptation.close()
 
 
 def bound_sockets(args: AppFlags) -> AbstractContextManager[list[socket.socket]]:
