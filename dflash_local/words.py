@@ -1,4 +1,4 @@
-"""Sizes and lists in words."""
+"""Sizes, lists and names of files in words."""
 
 from __future__ import annotations
 
@@ -24,3 +24,8 @@ def first_names(names: Sequence[str], most: int) -> str:
     """At most so many of the names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def whole(text: str) -> str:
+    """A text that can be sent: the name of a file may hold bytes that are no UTF-8, halves of characters to Python."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -21,6 +21,7 @@ from dflash_local.diagnose.mtp_layers import unused_layers
 from dflash_local.diagnose.pair import Drafter, compare_files, convert_command, read_drafter
 from dflash_local.diagnose.projector import fitting
 from dflash_local.errors import ModelError, RequestError
+from dflash_local.words import whole
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +167,8 @@ def _look(path: Path) -> tuple[str, str]:
 
 def _names(root: Path, files: Sequence[Path]) -> dict[Path, str]:
     """Models are named after their files, a folder's only model after the folder; where another one has that name,
-    after more of their path. Commas, which separate the names of a model, become underscores."""
+    after more of their path. Commas, which separate the names of a model, become underscores, bytes that are no UTF-8
+    U+FFFD."""
     names: dict[Path, str] = {}
     for path in files:
         shard, within = SPLIT_NAME.fullmatch(path.stem), path.relative_to(root)
@@ -174,7 +176,7 @@ def _names(root: Path, files: Sequence[Path]) -> dict[Path, str]:
         longer = [within.with_name(name).as_posix() for name in (own, path.stem, path.name)]
         alone = path.parent != root and sum(other.parent == path.parent for other in files) == 1
         taken = {*names.values()}
-        possible = [name.replace(",", "_") for name in [path.parent.name] * alone + longer]
+        possible = [whole(name).replace(",", "_") for name in [path.parent.name] * alone + longer]
         numbered = (f"{possible[-1]}-{number}" for number in count(2))  # where commas alone made a difference
         names[path] = next(name for name in chain(possible, numbered) if name not in taken)
     return names

@@ -22,6 +22,7 @@ from dflash_local.cli.flags.serve_flags import AppFlags
 from dflash_local.cli.serving.early_load import EarlyLoad
 from dflash_local.cli.typed_path import is_file
 from dflash_local.errors import RequestError
+from dflash_local.words import whole
 
 if TYPE_CHECKING:
     import socket
@@ -106,7 +107,7 @@ def _models(args: AppFlags, native_level: int) -> Models:
 
 def _with_models(settings: Settings, args: AppFlags, models: Models) -> Settings:
     """The settings with these models and the names that they give, after downloads of embedding models."""
-    names = settings.aliases or (models.name or Path(models.target).name,)
+    names = settings.aliases or (whole(models.name or Path(models.target).name),)
     embeddings = embedding_settings(args, models.target, names[0])
     return replace(settings, alias=names[0], aliases=names, model_path=models.target, **embeddings)
 
@@ -247,7 +248,7 @@ def make_settings(args: AppFlags) -> Settings:
     model = args.model or ""
     return replace(
         http_settings(args),
-        alias=args.alias[0] if args.alias else Path(model).name,
+        alias=args.alias[0] if args.alias else whole(Path(model).name),
         model_path=model,
         n_batch=args.n_batch,
         defaults=request_defaults(args),
