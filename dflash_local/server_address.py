@@ -12,6 +12,7 @@ from dflash_local.errors import RequestError
 # any letters.
 _USER = re.compile(r"^([^/?#]*//)?[^/?#]*@")
 _ANY_USER = re.compile(r"^((?:[^/?#:@]*:)?//|(?!(?:[^/?#:@]*:)?//)).*:.*@", re.DOTALL)
+_URL_WORD = re.compile(r"(--[\w-]+=)?([\w+.-]+://.*)", re.DOTALL)
 
 
 def server_address(url: str) -> str:
@@ -38,6 +39,12 @@ def http_url(url: str) -> SplitResult | None:
 def shown_address(url: str) -> str:
     """A URL for messages: without a user's name and password."""
     return _USER.sub(r"\1", url) if http_url(url) else shown_wrong_address(url)
+
+
+def shown_url(word: str) -> str:
+    """A word of a command line. If it is a URL, or a flag with one, that is without a user's name and password."""
+    match = _URL_WORD.fullmatch(word)
+    return (match[1] or "") + shown_address(match[2]) if match else word
 
 
 def shown_wrong_address(url: str) -> str:

@@ -12,14 +12,16 @@ from dflash_local.errors import ModelError, RequestError
 from dflash_local.media.abilities import NO_MEDIA, Abilities
 from dflash_local.server.router.folder import Folder
 from dflash_local.server.router.model import Flags, Model, Options, names_of, value_of
-from dflash_local.server.router.presets import EVERY, PARAM, Preset, read_presets
+from dflash_local.server.router.presets import EVERY, PARAM, Preset, key_of, read_presets
 from dflash_local.server.shapes.router import Source
+from dflash_local.server_address import shown_url
 
 log = logging.getLogger(__name__)
 
 CACHE: Source = "cache"
 FOLDER: Source = "models_dir"
 PRESET: Source = "preset"
+_REMOTE = frozenset({"hf_repo", "hf_file", "hf_repo_draft", "mmproj_url"})  # places of flags that download
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,13 @@ class Catalog:
         for model in self.folder.read() if self.folder else ():
             found[model.name] = (FOLDER, self.flags.with_files(model.path, model.drafter, model.projector))
         models = {
-            name: Model(name, source, {**common, **options})
+            name: Model(
+                name,
+                source,
+                {**common, **_kept_offline(options, common)},
+                on_startup=every.on_startup,
+                stop_timeout=every.stop_timeout,
+            )
             for name, (source, options) in found.items()
             if name not in presets
         }
@@ -80,14 +88,25 @@ class Catalog:
             raise RequestError(
                 f"[{name}] has a comma, which separates names", param=PARAM, hint="give the section another name"
             )
-        options = {**found, **self.flags.options(preset.pairs, name)}
+        own = self.flags.options(preset.pairs, name)
+        options = {**_kept_offline(found, own), **own}
         if not self.flags.has_model(options):
             raise RequestError(
                 f"[{name}] names no model", param=PARAM, hint="give it model = FILE.gguf, or hf-repo = USER/NAME:QUANT"
             )
         return Model(
-            name, PRESET, options, preset=preset.text, on_startup=preset.on_startup, stop_timeout=preset.stop_timeout
+            name,
+            PRESET,
+            options,
+            preset=self._text(name, preset),
+            on_startup=preset.on_startup,
+            stop_timeout=preset.stop_timeout,
         )
+
+    def _text(self, name: str, preset: Preset) -> str:
+        """The section for clients: without the keys that the router decides, some of which are secrets."""
+        shown = {key: value for key, value in preset.written.items() if not self.flags.is_own(key_of(key))}
+        return f"[{name}]\n" + "".join(f"{key} = {shown_url(value)}\n" for key, value in shown.items())
 
     def _hidden(self, presets: Mapping[str, Preset], models: Mapping[str, Model], cached: list[Cached]) -> set[str]:
         """Models of the cache that a preset stands for."""
@@ -117,9 +136,17 @@ class Catalog:
             aliases=aliases,
             tags=tags,
             hidden=model.name in hidden,
+            on_startup=model.on_startup and model.name not in hidden,
             path=Path(named) if named else path,
             abilities=_abilities(projector) if projector else NO_MEDIA,
         )
+
+
+def _kept_offline(found: Options, section: Options) -> Options:
+    """Flags of what was found. A model of the cache is loaded without a download, unless its section names files that
+    may be elsewhere."""
+    is_offline = _REMOTE.isdisjoint(section)
+    return {place: words for place, words in found.items() if is_offline or place != "offline"}
 
 
 def _abilities(projector: Path) -> Abilities:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ Options = Mapping[str, tuple[str, ...]]
 
 # Seconds in which a model that is being unloaded may finish its answers.
 STOP_TIMEOUT = 10.0
+_TAG = re.compile(r"(?:.*[-.])?([A-Za-z0-9_]+)")
 
 
 def value_of(options: Options, place: str) -> str | None:
@@ -23,6 +25,13 @@ def value_of(options: Options, place: str) -> str | None:
     if not words:
         return None
     return words[1] if len(words) > 1 else words[0].partition("=")[2]
+
+
+def canonical_name(name: str) -> str:
+    """USER/NAME:quant -> USER/NAME:QUANT, as models of the cache are called; other names stay as they are."""
+    head, _, tag = name.rpartition(":")
+    match = _TAG.fullmatch(tag)
+    return f"{head}:{match[1].upper()}" if match and head.count("/") == 1 else name
 
 
 def names_of(options: Options, place: str) -> tuple[str, ...]:
@@ -39,7 +48,7 @@ class Model:
         source: where it was found: cache, models_dir or preset, as llama-server says it.
         options: flags of its instance, without the router's own.
         aliases, tags: more names; words that mean nothing to the router.
-        preset: the section of the file of presets, as it is written there; None: there is none.
+        preset: the section of the file of presets, as it is written there, without secrets; None: there is none.
         hidden: not listed, because a preset stands for it.
         on_startup: loaded when the router starts.
         stop_timeout: seconds that its running answers have when it is unloaded.
@@ -73,6 +82,9 @@ class Flags(Protocol):
 
     def has_model(self, options: Options) -> bool:
         """Whether they say which model is meant."""
+
+    def is_own(self, key: str) -> bool:
+        """Whether the router decides what a key of a section says, so that it has no effect there."""
 
     def with_files(
         self, model: Path, drafter: Path | None = None, projector: Path | None = None

@@ -13,7 +13,7 @@ from typing import Any
 from dflash_local.errors import QueueFullError, again
 from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.router.instance import UNLOADED, Instance, Launch
-from dflash_local.server.router.model import Model
+from dflash_local.server.router.model import Model, canonical_name
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +70,9 @@ class Pool:
         return iter([*self._instances.values()])
 
     def find(self, name: str) -> Instance | None:
-        """The instance of a model's name, or of one of its aliases; Ollama's clients may add `:latest` to it."""
-        for wanted in (name, name.removesuffix(":latest")):
+        """The instance of a model's name, or of one of its aliases. Quantizations may be in small letters, and Ollama's
+        clients may add `:latest`."""
+        for wanted in (name, canonical_name(name), name.removesuffix(":latest")):
             if found := self._instances.get(wanted):
                 return found
             if found := next((instance for instance in self if wanted in instance.model.aliases), None):

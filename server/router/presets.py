@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import configparser
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dflash_local.errors import RequestError
-from dflash_local.server.router.model import STOP_TIMEOUT
+from dflash_local.server.router.model import STOP_TIMEOUT, canonical_name
 
 PARAM = "--models-preset"
 EVERY = "*"  # the section whose keys hold for all models
 _TOP = "top of the file"
 _ON = ("on", "enabled", "true", "1")
-_TAG = re.compile(r"(?:.*[-.])?([A-Za-z0-9_]+)")
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A section. `pairs` are its flags; the rest are keys that no flag has."""
+    """A section. `pairs` are its flags, `written` is all of it; the rest are keys that no flag has."""
 
     pairs: Mapping[str, str] = field(default_factory=dict)
     on_startup: bool = False
     dedup_cache: bool = False
     stop_timeout: float = STOP_TIMEOUT
-    text: str = ""
+    written: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_presets(path: Path) -> tuple[Preset, dict[str, Preset]]:
@@ -65,30 +63,30 @@ def _sections(path: Path) -> dict[str, dict[str, str]]:
         )
     sections: dict[str, dict[str, str]] = {}
     for name in parser.sections()[1:]:  # below the top
-        if _canonical(name) in sections:
+        called = canonical_name(name.strip())
+        if called in sections:
             raise RequestError(
                 f"{path}: [{name}] is the name of another section, too", param=PARAM, hint="put its keys into that one"
             )
-        sections[_canonical(name)] = dict(parser[name])
+        sections[called] = dict(parser[name])
     return sections
 
 
-def _canonical(name: str) -> str:
-    """USER/NAME:quant -> USER/NAME:QUANT, as models of the cache are called."""
-    head, colon, tag = name.strip().rpartition(":")
-    match = _TAG.fullmatch(tag)
-    return f"{head}:{match[1].upper()}" if colon and match else name.strip()
+def key_of(written: str) -> str:
+    """A key as flags have it."""
+    return written if written.startswith("LLAMA_") else written.replace("_", "-")
 
 
 def _preset(name: str, pairs: Mapping[str, str], own: Mapping[str, str]) -> Preset:
-    flags = {key.replace("_", "-") if not key.startswith("LLAMA_") else key: value for key, value in pairs.items()}
+    flags = {key_of(key): value for key, value in pairs.items()}
+    flags.pop("version", None)  # of the format; llama-server skips it in each section
     seconds = flags.pop("stop-timeout", None)
     return Preset(
         on_startup=flags.pop("load-on-startup", "").lower() in _ON,
         dedup_cache=flags.pop("dedup-cache-models", "").lower() in _ON,
         stop_timeout=STOP_TIMEOUT if seconds is None else _seconds(name, seconds),
         pairs=flags,
-        text=f"[{name}]\n" + "".join(f"{key} = {value}\n" for key, value in own.items()),
+        written=own,
     )
 
 

@@ -33,6 +33,7 @@ from dflash_local.server.security.origins import is_foreign
 from dflash_local.server.shapes.facts import Health
 from dflash_local.server.shapes.machine_report import MachineStatus, RouterMachine
 from dflash_local.server.shapes.router import ModelStatus, RouterModel, RouterModels, RouterProps, Success
+from dflash_local.server_address import shown_url
 from dflash_local.words import first_names
 
 _ON = ("true", "1")
@@ -219,7 +220,7 @@ def _names(router: Router) -> str:
 def _entry(instance: Instance, created: int) -> RouterModel:
     """A model as llama-server's router lists it."""
     model = instance.model
-    status: ModelStatus = {"value": instance.status, "args": instance.command}
+    status: ModelStatus = {"value": instance.status, "args": [shown_url(word) for word in instance.command]}
     if model.preset is not None:
         status["preset"] = model.preset
     if instance.status == LOADING:

@@ -200,6 +200,24 @@ def test_who_names_no_model(folder: Path) -> None:
         assert ask(server, "b").json()["by"] == "b"
 
 
+def test_a_quantization_in_small_letters(folder: Path) -> None:
+    with routing(folder, model("org/a:Q4_K_M"), model("b:7b-chat")) as server:
+        for asked, by in (("org/a:q4_k_m", "org/a:Q4_K_M"), ("b:7b-chat", "b:7b-chat")):
+            assert ask(server, asked).json()["by"] == by
+        assert ask(server, "b:CHAT").status_code == 404
+
+
+def test_what_clients_see_of_a_command_line(folder: Path) -> None:
+    """Whatever bytes a path has, and no passwords."""
+    words = ("--model=b\udce8.gguf", "--mmproj-url=https://me:secret@host/p", '--chat-template-kwargs={"a": "//b@c"}')
+    with routing(folder, Model("a", "preset", {"all": words})) as server:
+        args = listed(server)["a"]["status"]["args"]
+        shown = ["--model=b\ufffd.gguf", "--mmproj-url=https://host/p", words[2]]
+        assert [word for word in args if word in shown] == shown
+        assert "secret" not in str(args)
+        assert ask(server, "a").json()["by"] == "a"
+
+
 @pytest.mark.parametrize(
     ("path", "body", "expected"),
     [

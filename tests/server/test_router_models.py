@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from dflash_local import cli
 from dflash_local.child_process import module_command
 from dflash_local.cli.flags.serve_flags import is_router
 from dflash_local.cli.serving.instance_flags import InstanceFlags
+from dflash_local.cli.serving.serve_app import make_settings
+from dflash_local.cli.serving.serve_router import cached_models, sockets_folder
 from dflash_local.errors import DFlashError, RequestError
+from dflash_local.hub.inventory import Entry
 from dflash_local.server.router.catalog import Cached, Catalog
 from dflash_local.server.router.folder import Folder, best_drafter
 from dflash_local.server.router.instance import Instance, Launch
@@ -71,7 +75,19 @@ def test_sections_are_models(tmp_path: Path) -> None:
     }  # fmt: skip
     assert (named.dedup_cache, named.on_startup, named.stop_timeout) == (True, False, 10)
     assert (own.dedup_cache, own.on_startup, own.stop_timeout) == (True, True, 3)
-    assert own.text == "[own]\nmodel = own.gguf\nstop-timeout = 3\nload-on-startup = true\n"
+    assert own.written == {"model": "own.gguf", "stop-timeout": "3", "load-on-startup": "true"}
+
+
+def test_names_that_only_look_like_quantizations_stay(tmp_path: Path) -> None:
+    """Ollama's, say."""
+    _, models = read_presets(written(tmp_path / "p.ini", "[qwen:7b-chat]\n[ qwen:14b-chat ]\n[llama3.2:3b]\n"))
+    assert list(models) == ["qwen:7b-chat", "qwen:14b-chat", "llama3.2:3b"]
+
+
+def test_the_version_of_the_format_is_skipped_in_each_section(tmp_path: Path) -> None:
+    every, models = read_presets(written(tmp_path / "p.ini", "[*]\nversion = 1\n[own]\nversion = 1\nc = 5\n"))
+    assert not every.pairs
+    assert models["own"].pairs == {"c": "5"}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +100,7 @@ def test_sections_are_models(tmp_path: Path) -> None:
         ("[a]\nstop-timeout = soon\n", r"\[a\] stop-timeout must be a number of seconds, got 'soon'"),
         ("[a]\nstop-timeout = -1\n", "must be a number of seconds, got '-1'"),
         (f"[a]\nstop-timeout = 1{400 * '0'}\n", "must be a number of seconds, got '1000"),
-        ("[x:q4_0]\n[x:Q4_0]\n", r"\[x:Q4_0\] is the name of another section, too"),
+        ("[x/y:q4_0]\n[x/y:Q4_0]\n", r"\[x/y:Q4_0\] is the name of another section, too"),
     ],
 )
 def test_what_is_no_file_of_presets(tmp_path: Path, text: str, message: str) -> None:
@@ -119,6 +135,9 @@ def test_keys_are_flags(flags: InstanceFlags, pairs: dict[str, str], expected: l
     ("pairs", "message"),
     [
         ({"ctx": "5"}, r"\[a\] ctx: there is no such flag"),
+        ({"help": "on"}, r"\[a\] help: there is no such flag of a model"),  # it would end the router
+        ({"usage": "on"}, r"\[a\] usage: there is no such flag of a model"),
+        ({"list-devices": "on"}, r"\[a\] list-devices: there is no such flag of a model"),
         ({"c": "many"}, r"\[a\] c: -c/--ctx-size: must be an integer, got 'many'"),
         ({"slots": "perhaps"}, r"\[a\] slots: must be on or off, got 'perhaps'"),
         ({"mmproj-device": "x"}, r"\[a\] mmproj-device: .*the projector is on the first device of --device"),
@@ -212,6 +231,23 @@ def test_instances_take_no_modules_of_the_current_folder(
     monkeypatch.setattr("dflash_local.cli.commands.serve.set_up_logs", lambda _args: logging.WARNING)
     assert cli.main(["serve", "--models-dir", str(tmp_path)]) == 1
     assert f"error: {' '.join(module_command('dflash_local.cli'))} serve\n" in capsys.readouterr().err
+
+
+def test_sockets_have_short_paths(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    long = tmp_path / ("x" * 90)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    with sockets_folder() as folder:
+        assert Path(folder).parent == Path("/tmp")
+    monkeypatch.setattr("os.access", lambda *_: False)
+    monkeypatch.setenv("LLAMA_CACHE", str(tmp_path))
+    monkeypatch.setattr("dflash_local.cli.commands.serve.set_up_logs", lambda _args: logging.WARNING)
+    assert cli.main(["serve", "--models-dir", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert f"too long for sockets: {long}" in said
+    assert "fix: set TMPDIR to a shorter folder" in said
 
 
 # ---- the folder ----
@@ -310,6 +346,18 @@ def test_a_name_without_commas(tmp_path: Path, pocket: dict[str, Path]) -> None:
     assert len({*found}) == 6 and not any("," in name for name in found)
 
 
+@pytest.mark.skipif(sys.platform in ("darwin", "win32"), reason="names of files are Unicode there")
+def test_a_name_that_is_no_utf8(tmp_path: Path, pocket: dict[str, Path]) -> None:
+    """An answer could not hold it."""
+    for name in ("b\udce8", "b\udce9"):
+        (tmp_path / f"{name}.gguf").symlink_to(pocket["target"])
+    found = Folder(tmp_path).read()
+    assert [entry.name for entry in found] == ["b\ufffd", "b\ufffd.gguf"]
+    assert all(entry.path.is_file() for entry in found)
+    settings = make_settings(parse("-m", str(found[0].path)))
+    assert settings.alias == "b\ufffd.gguf"
+
+
 @pytest.mark.parametrize("name", ["-x", "--help", "a=b"])
 def test_any_other_name_is_one_of_the_command_line(tmp_path: Path, name: str) -> None:
     instance = Instance(Model(name, "models_dir"), Launch((), {}, tmp_path), 1, lambda *_: None)
@@ -367,6 +415,40 @@ def test_the_catalog(flags: InstanceFlags, models: Path, tmp_path: Path) -> None
     assert f"--spec-draft-model={models / 'small-DFlash.gguf'}" in small.arguments
     assert found["big"].options["n_ctx"] == ("--ctx-size=1",)
     parse(*small.arguments)
+
+
+def test_the_section_of_all_holds_for_models_without_one(flags: InstanceFlags, models: Path, tmp_path: Path) -> None:
+    file = written(
+        tmp_path / "p.ini",
+        "[*]\nstop-timeout = 77\nload-on-startup = true\n[hybrid]\nstop-timeout = 5\nload-on-startup = false\n"
+        "[own]\nhf-repo = org/own\ndedup-cache-models = 1\n",
+    )
+    cached = [Cached("org/own:Q8_0", Path("/cache/own"), flags.given({"hf_repo": "org/own:Q8_0"}))]
+    found = Catalog(flags, {}, lambda: cached, lambda _: {Path("/cache/own")}, Folder(models), file).read()
+    assert {name: (model.stop_timeout, model.on_startup) for name, model in found.items()} == {
+        "big": (77, True), "small-F16": (77, True), "hybrid": (5, False), "own": (77, True),
+        "org/own:Q8_0": (77, False),  # hidden
+    }  # fmt: skip
+
+
+def test_clients_see_no_secrets_of_a_section(flags: InstanceFlags, tmp_path: Path) -> None:
+    text = "[a]\nm = x\nhf_token = hf_secret\nLLAMA_API_KEY = sk-secret\nmmproj-url = https://me:secret@host/p.gguf\n"
+    model = Catalog(flags, presets=written(tmp_path / "p.ini", text)).read()["a"]
+    assert model.preset == "[a]\nm = x\nmmproj-url = https://host/p.gguf\n"
+    assert model.options["mmproj_url"] == ("--mmproj-url=https://me:secret@host/p.gguf",)
+
+
+def test_cached_models_are_loaded_without_a_download(
+    flags: InstanceFlags, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Unless their section names what may not be here."""
+    entries = [Entry(f"org/{name}:Q8_0", tmp_path / name) for name in ("plain", "own", "drafted")]
+    monkeypatch.setattr("dflash_local.hub.inventory.entries", lambda *_: entries)
+    file = written(tmp_path / "p.ini", "[org/own:Q8_0]\nnp = 2\n[org/drafted:Q8_0]\nhf-repo-draft = org/drafter\n")
+    found = Catalog(flags, cached=lambda: [*cached_models(flags)], presets=file).read()
+    assert {name: parse(*model.arguments).offline for name, model in found.items()} == {
+        "org/plain:Q8_0": True, "org/own:Q8_0": True, "org/drafted:Q8_0": False,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,9 @@ class InstanceFlags:
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self._parser, self._actions = parser, actions_of(parser)
-        names = [(name.lstrip("-"), action) for name, action in actions_by_name(parser).items()]
+        names = [
+            (name.lstrip("-"), action) for name, action in actions_by_name(parser).items() if not _ends_process(action)
+        ]
         variables = [(name, action) for action in self._actions for name in variables_of(action)]
         self._by_key = dict(reversed(names + variables))
 
@@ -53,8 +55,8 @@ class InstanceFlags:
         for key, value in pairs.items():
             action = self._by_key.get(key)
             if action is None:
-                raise _wrong(section, key, "there is no such flag", "see 'dflash-local serve --help'")
-            if place_of(action) in OWN:
+                raise _wrong(section, key, "there is no such flag of a model", "see 'dflash-local serve --help'")
+            if self.is_own(key):
                 log.warning("[%s] %s: the router decides this, so the key has no effect", section, key)
                 continue
             try:
@@ -66,6 +68,11 @@ class InstanceFlags:
                 raise _wrong(section, key, error.message.removeprefix("argument ")) from None
             found[place_of(action)] = words
         return {place: words for place, words in found.items() if words}
+
+    def is_own(self, key: str) -> bool:
+        """Whether the router decides what a key says, so that it has no effect in a section."""
+        action = self._by_key.get(key)
+        return action is not None and place_of(action) in OWN
 
     def with_files(
         self, model: Path, drafter: Path | None = None, projector: Path | None = None
@@ -109,6 +116,11 @@ class InstanceFlags:
             return next((name for name in action.foreign.off if name not in action.option_strings), None)
         same = (other for other in self._actions if other.dest == action.dest and other.nargs == 0)
         return next((_longest(other) for other in same if type(other) is not type(action)), None)
+
+
+def _ends_process(action: argparse.Action) -> bool:
+    """Whether a flag prints something and ends the process, as --help does."""
+    return action.default == argparse.SUPPRESS and not isinstance(action, GivenForeign)
 
 
 def _longest(action: argparse.Action) -> str:

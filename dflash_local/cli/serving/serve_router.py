@@ -16,7 +16,8 @@ from dflash_local.cli.flags.serve_flags import ServeFlags
 from dflash_local.cli.serving.instance_flags import MODELS, OWN, InstanceFlags
 from dflash_local.cli.serving.serve_app import bound_sockets, serve_at
 from dflash_local.disk import temporary_space
-from dflash_local.errors import RequestError
+from dflash_local.errors import DFlashError, RequestError
+from dflash_local.words import whole
 
 if TYPE_CHECKING:
     from dflash_local.server.router.catalog import Cached
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from dflash_local.server.settings import Settings
 
 log = logging.getLogger(__name__)
+
+# Bytes that the path of a UNIX socket may have on every system, and those of it behind the folder of temporary files.
+_MOST_BYTES, _NAME_BYTES = 103, len("/dflash-12345678/123456.sock")
 
 
 def serve_router(args: ServeFlags, settings: Settings) -> int:
@@ -45,15 +49,13 @@ def serve_router(args: ServeFlags, settings: Settings) -> int:
     catalog = Catalog(
         flags=flags,
         typed={place: words for place, words in typed.items() if place not in OWN},
-        cached=lambda: [*_cached(flags), *(_found(flags) if args.models_found else ())],
+        cached=lambda: [*cached_models(flags), *(_found(flags) if args.models_found else ())],
         files=_cached_files,
         folder=Folder(args.models_dir) if args.models_dir else None,
         presets=args.models_preset,
     )
     tls = Tls.of(args.ssl_key_file, args.ssl_cert_file)
-    with temporary_space():
-        sockets_folder = tempfile.TemporaryDirectory(prefix="dflash-", ignore_cleanup_errors=True)
-    with sockets_folder as folder:
+    with sockets_folder() as folder:
         command = (*module_command("dflash_local.cli"), "serve")
         # Not on the command line, which GET /models shows.
         token = {"HF_TOKEN": args.hf_token} if args.hf_token else {}
@@ -65,7 +67,23 @@ def serve_router(args: ServeFlags, settings: Settings) -> int:
             return serve_at(sockets, args, create_router_app(router), tls, "a router of models")
 
 
-def _cached(flags: InstanceFlags) -> Iterator[Cached]:
+def sockets_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for instances' sockets: in /tmp where paths in TMPDIR would be too long for sockets. Raises
+    DFlashError."""
+    with temporary_space():
+        parents = [tempfile.gettempdir(), *(["/tmp"] if os.access("/tmp", os.W_OK) else [])]
+    fitting = [parent for parent in parents if len(os.fsencode(parent)) <= _MOST_BYTES - _NAME_BYTES]
+    if not fitting:
+        raise DFlashError(
+            f"the path of the folder for temporary files is too long for sockets: {parents[0]}",
+            hint="set TMPDIR to a shorter folder, such as /tmp",
+        )
+    with temporary_space():
+        return tempfile.TemporaryDirectory(prefix="dflash-", dir=fitting[0], ignore_cleanup_errors=True)
+
+
+def cached_models(flags: InstanceFlags) -> Iterator[Cached]:
+    """The models of the Hub's cache."""
     from dflash_local.hub.cache import Cache, cache_root
     from dflash_local.hub.inventory import entries
     from dflash_local.server.router.catalog import Cached
@@ -74,7 +92,9 @@ def _cached(flags: InstanceFlags) -> Iterator[Cached]:
         log.warning("models in %s are left out: %s", folder, error.strerror or error)
 
     for entry in entries(Cache(cache_root()), warn):
-        yield Cached(entry.name, entry.path, flags.given({"hf_repo": entry.name}), entry.projector)
+        # A request downloads nothing, not even a newer commit.
+        options = {**flags.given({"hf_repo": entry.name}), "offline": ("--offline",)}
+        yield Cached(entry.name, entry.path, options, entry.projector)
 
 
 def _found(flags: InstanceFlags) -> Iterator[Cached]:
@@ -90,7 +110,7 @@ def _found(flags: InstanceFlags) -> Iterator[Cached]:
             projector = row.model.projector
             if projector and not _fits(path, projector):
                 projector = None
-            yield Cached(row.model.name.replace(",", "_"), path, flags.with_files(path, drafter, projector))
+            yield Cached(whole(row.model.name).replace(",", "_"), path, flags.with_files(path, drafter, projector))
 
 
 @cache
