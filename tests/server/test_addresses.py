@@ -315,13 +315,13 @@ def test_log_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert level("-lv", "4") == (logging.DEBUG, logging.INFO)
         assert level("-v") == level("-lv", "9") == (logging.DEBUG, logging.DEBUG)
         level("--log-file", str(file), "--log-colors", "on", "--no-log-timestamps")
-        logging.getLogger("x").warning("careful")
-        assert file.read_text() == "WARNING careful\n"  # colors are for terminals
+        logging.getLogger("x").warning("careful with %s", "b\udce8")  # a path that is no UTF-8
+        assert file.read_text() == "WARNING careful with b\\udce8\n"  # colors are for terminals
         with pytest.raises(RequestError, match="cannot write the log"):
             level("--log-file", str(tmp_path / "no" / "folder"))
         level("--log-disable")
         logging.getLogger("x").error("nobody hears")
-        assert file.read_text() == "WARNING careful\n"
+        assert file.read_text() == "WARNING careful with b\\udce8\n"
     finally:
         logging.disable(logging.NOTSET)
         for handler in {*root.handlers} - {*before[0]}:

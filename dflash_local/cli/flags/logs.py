@@ -87,7 +87,7 @@ def _handlers(args: LogFlags) -> Iterator[logging.Handler]:
     yield stream
     if args.log_file:
         try:
-            file = logging.FileHandler(args.log_file, encoding="utf-8")
+            file = logging.FileHandler(args.log_file, encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             raise RequestError(
                 f"cannot write the log: {error}",
