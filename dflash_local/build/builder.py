@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dflash_local.build.bundle import make_bundle
+from dflash_local.build.bundle import check_place, make_bundle
 from dflash_local.build.folder_errors import cache_errors
 from dflash_local.build.installation import install, is_installed
 from dflash_local.build.log import BuildLog
@@ -50,6 +50,8 @@ def build(
     with cache_errors(cache), cache_lock(cache):
         if out is None and not force and is_installed(recipe):
             return False
+        if out is not None:
+            check_place(out)
         with BuildLog(cache / "logs" / f"{recipe.key}.log") as log:
             log.say(line)
             wheel = cached_wheel(recipe, cache)

@@ -28,13 +28,42 @@ FORMAT = 1
 MOST_BYTES = 60 << 20
 
 
+def check_place(out: Path) -> None:
+    """Raises BuildError unless `out` is missing, empty, or an old bundle without files of anybody else: it will be
+    removed."""
+    if not out.exists():
+        return
+    if out.is_dir():
+        here = {path.name for path in out.iterdir()}
+        if not here or here <= _names(out / MANIFEST):
+            return
+    raise BuildError(f"{out} is not an empty folder", hint="name a new one: --out DIR")
+
+
+def _names(manifest: Path) -> set[str]:
+    """Those of a bundle's files; none if the manifest is missing, or is that of another program."""
+    try:
+        read = json.loads(manifest.read_text(encoding="utf-8"))
+        pieces = {piece for entry in read["files"] for piece in entry["pieces"]}
+        return {MANIFEST, *pieces} if read["format"] == FORMAT else set()
+    except (OSError, ValueError, TypeError, KeyError):
+        return set()
+
+
+def _remove_old(out: Path) -> None:
+    """After another check, since the build took long. Removes files alone: a bundle has no folders."""
+    check_place(out)
+    if out.exists():
+        for file in [*out.iterdir()]:
+            file.unlink()
+        out.rmdir()
+
+
 def make_bundle(
     recipe: Recipe, wheel: Path, source: Path, cache: Path, out: Path, log: BuildLog, python: str | None = None
 ) -> None:
-    """Fill `out`, which must be empty or an old bundle. `source` is the checkout; `python` the version for which the
-    packages are (default: this one). Raises BuildError."""
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MANIFEST).is_file())):
-        raise BuildError(f"{out} is not an empty folder", hint="name a new one: --out DIR")
+    """Fill `out`, for which check_place() holds. `source` is the checkout; `python` the version for which the packages
+    are (default: this one). Raises BuildError."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as folder:
         scratch, made = Path(folder), Path(folder) / "bundle"
@@ -46,8 +75,7 @@ def make_bundle(
         files = [_entry(made, file) for file in sorted(made.iterdir())]
         manifest = {"format": FORMAT, "key": recipe.key, "recipe": asdict(recipe), "files": files}
         (made / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-        if out.exists():
-            shutil.rmtree(out)
+        _remove_old(out)
         made.rename(out)
     size = sum(file.stat().st_size for file in out.iterdir())
     log.say(f"{out}: {size / 2**20:.1f} MiB in {len(list(out.iterdir()))} files, none above {MOST_BYTES >> 20} MiB")

@@ -62,21 +62,61 @@ def test_all_that_a_bare_machine_needs(compiled: World, tmp_path: Path, monkeypa
         ), "every library once, by the name that is asked for"
 
 
-def test_a_folder_of_other_things_is_left_alone(compiled: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        None,
+        '{"manifest_version": 3, "name": "extension"}',
+        '[{"format": 1}]',
+        '{"format": 1, "key": "k", "recipe": {}, "files": []}',
+        '{"format": 2, "files": [{"pieces": ["thesis.txt"]}]}',
+        '{"format": 1, "files": [{"pieces": [{}]}]}',
+        "no JSON",
+    ],
+)
+def test_a_folder_of_other_things_is_left_alone(compiled: World, tmp_path: Path, manifest: str | None) -> None:
+    """Many programs have a manifest.json."""
     out = tmp_path / "precious"
     out.mkdir()
     (out / "thesis.txt").write_text("years")
+    if manifest is not None:
+        (out / "manifest.json").write_text(manifest)
     with pytest.raises(BuildError, match="not an empty folder"):
         builder.build("cpu", out=out)
     assert (out / "thesis.txt").read_text() == "years"
+    assert compiled.calls() == [], "refused before anything is compiled"
 
 
 def test_a_bundle_is_replaced(compiled: World, tmp_path: Path) -> None:
     out = tmp_path / "out"
+    out.mkdir()
     builder.build("cpu", out=out)
-    (out / "old").write_text("")
+    manifest = out / "manifest.json"
+    old = json.loads(manifest.read_text())
+    old["files"].append({"name": "old", "pieces": ["old.01", "old.02"]})
+    manifest.write_text(json.dumps(old))
+    (out / "old.01").write_text("")
     builder.build("cpu", out=out)
-    assert (out / "manifest.json").is_file() and not (out / "old").exists()
+    assert manifest.is_file() and not (out / "old.01").exists()
+
+
+def test_a_bundle_with_files_of_others_is_left_alone(
+    compiled: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    builder.build("cpu", out=out)
+    made = (out / "manifest.json").stat().st_ino
+    upstream = tmp_path / "upstream"
+
+    def meanwhile(_recipe: object) -> Path:
+        (out / "notes").write_text("mine")
+        return upstream
+
+    monkeypatch.setattr(peer, "build", meanwhile)
+    for _ in range(2):  # a file that comes during the build, and one that was there
+        with pytest.raises(BuildError, match="not an empty folder"):
+            builder.build("cpu", out=out)
+        assert (out / "notes").read_text() == "mine" and (out / "manifest.json").stat().st_ino == made
 
 
 def test_without_the_packages_there_is_no_bundle(compiled: World, tmp_path: Path) -> None:
