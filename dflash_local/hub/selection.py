@@ -52,15 +52,17 @@ class Name:
 def model(files: Sequence[HubFile], tag: str = "") -> HubFile | None:
     """The model with the tag, or without one Q4_K_M, Q8_0 or the first; of a split one, the first part.
 
-    Beyond upstream: a drafter with another spelling (X-DFlash.Q8_0.gguf) is chosen only if there is nothing else.
+    Beyond upstream: a drafter with another spelling (X-DFlash.Q8_0.gguf) is chosen only if there is nothing else, and
+    so is a file in whose name the tag is a part of something else (BF16 for F16).
     """
     usable = [file for file in files if _is_model(file)]
     targets = [file for file in usable if not is_drafter(file)]
     for candidates in (targets, usable):
         for wanted in [tag] if tag else _DEFAULT_TAGS:
             pattern = re.compile(re.escape(wanted) + "[.-]", re.IGNORECASE)
-            if found := next((file for file in candidates if pattern.search(file.path)), None):
-                return found
+            named = [file for file in candidates if pattern.search(file.path)]
+            if named:
+                return next((file for file in named if Parts.of(file.path).tag == wanted.upper()), named[0])
         if candidates and not tag:
             return candidates[0]
     return None

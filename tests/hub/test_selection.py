@@ -125,6 +125,15 @@ def test_a_drafter_with_another_spelling_is_no_target() -> None:
     assert path(selection.model(listing(["DFlash-model/a-Q8_0.gguf"]), "q8_0")) == "DFlash-model/a-Q8_0.gguf"
 
 
+@pytest.mark.parametrize("others", [["m-BF16.gguf"], ["m-F16-imat.gguf"], ["F16/m-BF16-00001-of-00001.gguf"]])
+def test_a_tag_is_first_looked_for_at_the_end_of_names(others: list[str]) -> None:
+    """Upstream takes the first file that has it anywhere, so that F16 is BF16."""
+    for turn in range(2):
+        assert path(selection.model(listing([*others, "m-F16.gguf"], turn), "f16")) == "m-F16.gguf"
+    assert path(selection.model(listing(others), "F16")) == others[0]
+    assert path(selection.model(listing(["m-Q4_K_M-old.gguf", "m-Q4_K_M.gguf"]))) == "m-Q4_K_M.gguf"
+
+
 def test_a_missing_part_is_named() -> None:
     files = [file for file in listing(SUBDIR) if "00002-of-00003" not in file.path]
     with pytest.raises(HubError, match="has 2 of 3 parts of Q3_K_M/model-Q3_K_M; part 2 is missing"):
