@@ -58,11 +58,14 @@ class CommandParser(argparse.ArgumentParser):
 
     def _refuse(self, left: Sequence[str]) -> NoReturn:
         first = left[0]
-        message = f"unrecognized arguments: {' '.join(left)}"
+        # What follows a flag may be its value, and a secret.
+        before = itertools.takewhile(lambda word: not word.startswith("-"), left)
+        flags = [word.partition("=")[0] for word in left if word.startswith("-")]
+        message = f"unrecognized arguments: {' '.join([*before, *flags])}"
         if first.startswith("-"):
             raise UsageError(message, hint=self._instead_of(first.partition("=")[0]))
-        flags = self._model_flags(first)
-        raise UsageError(message, hint=f"{self.prog} {flags}" if flags else self._see())
+        model = self._model_flags(first)
+        raise UsageError(message, hint=f"{self.prog} {model}" if model else self._see())
 
     def _instead_of(self, name: str) -> str:
         """Advice about a flag that the command does not have."""

@@ -143,6 +143,19 @@ def test_a_key_behind_too_few_dashes_is_not_shown(capsys: pytest.CaptureFixture[
         assert "unrecognized arguments: -api-key\n" in text and "did you mean --api-key?" in text
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("--api-kye secret", "--api-kye"),
+        ("--api-kye=secret --hf-tokens secret", "--api-kye --hf-tokens"),
+        ("model.gguf --api-kye secret", "model.gguf --api-kye"),
+        ("model.gguf other", "model.gguf other"),
+    ],
+)
+def test_what_follows_an_unknown_flag_is_not_shown(words: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"unrecognized arguments: {shown}\n" in failed(capsys, "serve", *words.split())
+
+
 def check(text: object, flag: str, *download: str) -> str:
     with pytest.raises(ModelError) as refusal:
         check_model_file(str(text), flag, *download)
