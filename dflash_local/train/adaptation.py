@@ -212,11 +212,15 @@ class Adaptation:
         OSError, DFlashError."""
         if self._round is not None:
             return True
-        pair, state = self._known, self._state
+        pair, state, record = self._known, self._state, self._record
+        assert record is not None
+        record.flush()
+        self._n_new = 0  # answers that come meanwhile count twice at most
         lines = read_record(pair.answers, min(LONGEST, pair.n_ctx), stop)
         if lines is None:
+            self._n_new = None
             return False
-        self._n_new = n_new_tokens(lines, state.seen)
+        self._n_new += n_new_tokens(lines, state.seen)
         enough = self._n_tokens * state.waits
         texts = choose_texts(lines, state.seen, self._n_tokens, state.n_rounds) if self._n_new >= enough else None
         if texts is None:
@@ -225,8 +229,7 @@ class Adaptation:
         self._round = _Round(state.n_rounds + 1, texts.length, self._n_new, ends(lines))
         self._write_round(texts)
         self._n_new, self._due_at = 0, self._n_tokens
-        assert self._record is not None
-        self._record.make_room()
+        record.make_room()
         return True
 
     def _write_round(self, texts: RoundTexts) -> None:

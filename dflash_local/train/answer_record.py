@@ -118,6 +118,10 @@ class AnswerRecord:
                 n_bytes += path.stat().st_size if path != self._path else 0
         return n_bytes
 
+    def flush(self) -> None:
+        """Wait until all that it was given is written, or refused."""
+        self._writer.submit(lambda: None).result()
+
     def make_room(self) -> None:
         """Go on in a new file, and remove the oldest ones as long as all together have more than half of what they may:
         for whoever has read them, and wants to learn from answers to come."""

@@ -72,10 +72,7 @@ class Adapted:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def prepare(self, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Prepare a round from what was answered, of which all is written."""
-        record = self.adaptation._record
-        assert record is not None
-        record._writer.submit(lambda: None).result()
+        """Prepare a round, if one is due."""
         return self.adaptation.is_due and self.adaptation.prepare(stop)
 
     def start(self, what: str) -> None:
