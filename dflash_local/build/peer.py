@@ -25,6 +25,7 @@ from dflash_local.build.recipe import ENVIRONMENT, THREAD_FLAGS, Recipe, make_re
 from dflash_local.build.upstream import Upstream, native_source
 from dflash_local.cache_dir import cache_dir
 from dflash_local.errors import BuildError
+from dflash_local.file_lock import locked
 
 PROGRAM = "llama-server.exe" if sys.platform == "win32" else "llama-server"
 FLAGS = (
@@ -88,13 +89,16 @@ def build(recipe: Recipe | None = None) -> Path:
     cache = cache_dir()
     home = cache / "peer" / hashlib.sha256(identity.encode()).hexdigest()[:16]
     if not home.is_dir():
-        with (
-            cache_errors(cache),
-            BuildLog(cache / "logs" / f"peer-{home.name}.log", sys.stderr) as log,
-            _scratch(home.parent) as scratch,
-        ):
-            _compile(scratch, flags, log).rename(home)
+        with cache_errors(cache), locked(home.with_suffix(".lock"), _note_waiting):
+            if not home.is_dir():
+                progress = BuildLog(cache / "logs" / f"peer-{home.name}.log", sys.stderr)
+                with progress as log, _scratch(home.parent) as scratch:
+                    _compile(scratch, flags, log).rename(home)
     return _complete(home)
+
+
+def _note_waiting() -> None:
+    print("waiting for another build of upstream's server to end", file=sys.stderr, flush=True)
 
 
 @contextmanager

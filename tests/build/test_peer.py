@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from dflash_local.build import peer
 from dflash_local.build.log import BuildLog
 from dflash_local.errors import BuildError
+from tests.patience import wait_until
 
 
 @pytest.fixture
@@ -64,3 +66,24 @@ def test_progress_leaves_stdout_alone(
     assert not [flag for flag in made[0] if "OPENMP" in flag], "upstream's threads are its own"
     out, err = capsys.readouterr()
     assert (out, err) == ("", "upstream's own server, once\n")
+
+
+def test_builds_wait_for_each_other(
+    made: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = list[str]()
+    compiled = peer._compile
+
+    def is_told() -> bool:
+        told.append(capsys.readouterr().err)
+        return "waiting for another build" in "".join(told)
+
+    def slow(scratch: Path, flags: list[str], log: BuildLog) -> Path:
+        wait_until(is_told)
+        return compiled(scratch, flags, log)
+
+    monkeypatch.setattr(peer, "installed_stamp", lambda: {"backend": "cpu"})
+    monkeypatch.setattr(peer, "_compile", slow)
+    with ThreadPoolExecutor() as threads:
+        first, second = threads.submit(peer.build), threads.submit(peer.build)
+        assert first.result() == second.result() and len(made) == 1
