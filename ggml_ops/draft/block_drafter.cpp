@@ -111,6 +111,7 @@ void check_form(const drafter_model & model, const drafter_model & other) {
     same("dflash.attention.key_length", model.head_dim, other.head_dim);
     same("the number of tokens of the longest draft", model.max_length(), other.max_length());
     same("the type of its rotation", model.rope_type, other.rope_type);
+    same("the use of dflash.rope.dimension_sections", model.has_sections(), other.has_sections());
 }
 
 // The devices of the drafter and of the tensors that it shares; the scheduler wants the CPU last.
@@ -152,7 +153,7 @@ block_drafter::block_drafter(const llama_model * model, const llama_model * targ
     const bool shares = share_heads(model_, target);
     bound_vocabulary(model_, target);
     d2t_ = read_d2t(model_);
-    share_part(target, shares);
+    share_part(target, shares, other);
     set_target_ids();
     mask_token_                       = find_mask_token(model, model_.n_vocab);
     selector_                         = make_selector(model_, params_.n_slots);
@@ -175,8 +176,8 @@ block_drafter::block_drafter(const llama_model * model, const llama_model * targ
     graphs_ = std::make_unique<graph_cache>(backends, most_tensors(model_, params_.n_slots));
 }
 
-// Takes a part of a shared head, if that is enough.
-void block_drafter::share_part(const llama_model * target, bool shares) {
+// Takes a part of a shared head, if that is enough: what `other` has, which knows the texts.
+void block_drafter::share_part(const llama_model * target, bool shares, const block_drafter * other) {
     const bool     can    = shares && model_.kind->head_in_part;
     const uint32_t wanted = params_.draft_vocab;
     fail_if(!can && wanted != 0 && wanted != ALL_TOKENS, "draft_vocab is ", wanted, ", but ", model_.kind->title,
@@ -187,18 +188,24 @@ void block_drafter::share_part(const llama_model * target, bool shares) {
         const int32_t n_candidates = std::max(model_.selector_top_k, model_.lilicorr.top_k);   // of a position
         fail_if(n < n_candidates && n < whole.n_tokens, "draft_vocab is ", n, ", fewer than the ", n_candidates,
             " candidates that this drafter compares: give at least ", n_candidates, ", or leave it out");
-        part_         = std::make_unique<head_part>(whole, n, llama_model_get_vocab(target));
-        model_.output = part_->tensor();
+        const bool same = other && other->part_ && other->model_.n_candidates == model_.n_candidates;
+        part_           = same ? other->part_ : std::make_shared<head_part>(whole, n, llama_model_get_vocab(target));
+        model_.output   = part_->tensor();
     } else if (shares && shared_head::is_remote(whole.tensor, whole.beside)) {
-        copy_remote(target);
+        copy_remote(target, other);
     }
 }
 
-void block_drafter::copy_remote(const llama_model * target) {
+void block_drafter::copy_remote(const llama_model * target, const block_drafter * other) {
+    if (other && other->head_) {
+        head_         = other->head_;
+        model_.output = head_->tensor();
+        return;
+    }
     // a tied head is the embeddings' own tensor, which is on this machine
     const target_heads heads = access_heads(target);
     const bool         tied  = heads.tok_embd && std::strcmp(heads.tok_embd->name, heads.output->name) == 0;
-    head_                    = std::make_unique<shared_head>(model_.output, model_.output->ne[1], model_.layers[0].wk);
+    head_                    = std::make_shared<shared_head>(model_.output, model_.output->ne[1], model_.layers[0].wk);
     if (model_.output->data) {   // else a memory plan: only the size is known
         head_->copy(tied ? heads.tok_embd : heads.output);
     }

@@ -78,8 +78,8 @@ class block_drafter : public drafter {
     block_drafter(const llama_model * model, const llama_model * target, const drafter_params & params,
         const block_drafter * other);
 
-    void                         share_part(const llama_model * target, bool shares);
-    void                         copy_remote(const llama_model * target);
+    void                         share_part(const llama_model * target, bool shares, const block_drafter * other);
+    void                         copy_remote(const llama_model * target, const block_drafter * other);
     void                         set_target_ids();
     void                         skip(draft_job & job, int32_t n_rows) const;
     void                         inject_surplus(std::vector<draft_job> & jobs);
@@ -106,8 +106,8 @@ class block_drafter : public drafter {
     std::vector<float>       mask_;   // scratch space of set_mask()
     std::vector<ggml_fp16_t> mask_f16_;
 
-    std::unique_ptr<head_part>   part_;         // null: which tokens may be proposed is fixed
-    std::unique_ptr<shared_head> head_;         // null: no copy of the whole head is needed
+    std::shared_ptr<head_part>   part_;         // null: which tokens may be proposed is fixed
+    std::shared_ptr<shared_head> head_;         // null: no copy of the whole head is needed
     std::unique_ptr<target_ids>  target_ids_;   // null: draft tokens are target tokens
 
     std::vector<ggml_backend_ptr> backends_;   // must outlive the members below

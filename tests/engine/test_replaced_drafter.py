@@ -11,6 +11,7 @@ import pytest
 from gguf import GGUFReader
 
 from dflash_local import Engine
+from dflash_local.draft_options import DraftVocab
 from dflash_local.errors import DFlashError, ModelError, PairError, RequestError
 
 PROMPT = "<|im_start|>user\nCount from {} in steps of 3, 14 numbers.<|im_end|>\n<|im_start|>assistant\n"
@@ -33,10 +34,11 @@ def shuffled(pocket: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]:
     return make
 
 
-def load(pocket: dict[str, Path], drafter: Path | None, n_slots: int = 2) -> Engine:
+def load(pocket: dict[str, Path], drafter: Path | None, draft_vocab: DraftVocab = "auto") -> Engine:
+    n_slots = 2
     return Engine(
         pocket["target"], drafter, n_ctx=1024 * n_slots, n_slots=n_slots, n_threads=1, warmup=False, lookup=False,
-        cost_cache=False, budget=8, draft="chain", cache_ram=0,
+        cost_cache=False, budget=8, draft="chain", cache_ram=0, draft_vocab=draft_vocab,
     )  # fmt: skip
 
 
@@ -77,6 +79,18 @@ def test_slots_keep_their_text_and_what_the_drafter_knows_of_it(pocket: dict[str
             assert answer.timings.cache_n > 200
             lengths.append(answer.acceptance_lengths)
     assert lengths[0] == lengths[1]
+
+
+def test_the_tokens_that_texts_consist_of_stay_known(pocket: dict[str, Path]) -> None:
+    """A drafter of a part of the head has learned which tokens to propose; the next one proposes them, too."""
+    with load(pocket, pocket["dflash"], draft_vocab=128) as engine:
+        for n in range(11, 40):  # until enough of their tokens were missing
+            engine.generate(PROMPT.format(n), max_tokens=60, temperature=0, ignore_eos=True)
+        learned, _ = acceptance(engine, PROMPT.format(50))
+        assert engine.replace_drafter(pocket["dflash"])
+        assert acceptance(engine, PROMPT.format(50))[0] == pytest.approx(learned)
+    with load(pocket, pocket["dflash"], draft_vocab=128) as engine:
+        assert acceptance(engine, PROMPT.format(50))[0] < learned
 
 
 def test_a_running_request_is_not_disturbed(pocket: dict[str, Path]) -> None:
