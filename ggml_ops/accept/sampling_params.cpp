@@ -337,7 +337,7 @@ void read_reasoning(field_reader & in, const llama_vocab * vocab, common_params_
         const auto        tag  = tokenize(vocab, text, false, true);
         refuse_field_if(tag.empty(), name, "is empty");
         refuse_field_if(p.reasoning_budget_message.find(text) != std::string::npos, in.name("reasoning_budget_message"),
-            "contains ", text, ", which ends the reasoning and is added to it: leave it out");
+            "contains ", text, ", which ends the reasoning: leave it out (the end is written by itself)");
         p.reasoning_budget_end.push_back(tag);
     });
     if (!p.reasoning_budget_end.empty()) {

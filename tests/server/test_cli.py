@@ -11,7 +11,7 @@ import pytest
 from dflash_local import cli
 from dflash_local.cli.command_parser import UsageError
 from dflash_local.cli.commands import serve
-from dflash_local.cli.flags.chat_flags import check_chat_flags
+from dflash_local.cli.flags.chat_flags import check_budget_message, check_chat_flags
 from dflash_local.cli.flags.engine_arguments import engine_options
 from dflash_local.cli.flags.engine_flags import _SPELLINGS
 from dflash_local.cli.flags.named_models import Models
@@ -21,6 +21,8 @@ from dflash_local.engine import Engine
 from dflash_local.engine_options import FLAG_GROUPS, OPTIONS
 from dflash_local.errors import RequestError
 from dflash_local.generation import Completion, Timings
+from dflash_local.sampling import SamplingParams
+from tests.engine.test_chat_shim import THINKING
 
 
 @pytest.fixture(autouse=True)
@@ -324,3 +326,19 @@ def test_chat_flags_that_no_request_would_survive(pocket: dict[str, Path]) -> No
     shy = "{% if messages | length < 2 %}{{ raise_exception('more!') }}{% endif %}{{ messages[0].content }}"
     with Engine(pocket["target"], chat_template=shy, **options) as engine:
         check_chat_flags(engine, {"chat_template_kwargs": {"mood": "bad"}})  # not their fault
+
+
+def test_a_budget_message_that_no_chat_would_survive(pocket: dict[str, Path]) -> None:
+    """It has the tag that ends the thoughts, which only the template says."""
+    options: dict[str, Any] = {"n_ctx": 64, "n_threads": 1, "warmup": False, "cost_cache": False}
+    ended, message = (SamplingParams(reasoning_budget_message=text) for text in (" So:</think>\n", " So:\n"))
+    with Engine(pocket["target"], chat_template=THINKING, **options) as engine:
+        for sampling in (message, SamplingParams()):
+            check_budget_message(engine, {}, sampling)
+        flag = "--reasoning-budget-message"
+        why = f"^{flag} makes every chat request fail: .* contains </think>"
+        with pytest.raises(RequestError, match=why) as caught:
+            check_budget_message(engine, {}, ended)
+        assert caught.value.param == flag
+    with Engine(pocket["target"], chat_template="{{ messages[0].content }}", **options) as engine:
+        check_budget_message(engine, {}, ended)  # no thoughts

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.errors import RequestError
+from dflash_local.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine
@@ -27,6 +29,23 @@ def check_chat_flags(engine: Engine, chat: Mapping[str, Any]) -> None:
         if flag is None and _renders(engine):
             flag = _FLAGS["chat_template_kwargs"]
         if flag is not None:  # else the template refuses the greeting itself
+            raise RequestError(f"{flag} makes every chat request fail: {error.message}", param=flag) from None
+
+
+def check_budget_message(engine: Engine, chat: Mapping[str, Any], sampling: SamplingParams) -> None:
+    """Check --reasoning-budget-message, in `sampling`, against the tags of the template's thoughts.
+
+    Raises:
+        RequestError: every chat request would fail.
+    """
+    if not sampling.reasoning_budget_message:
+        return
+    message = SamplingParams(reasoning_budget_message=sampling.reasoning_budget_message)
+    try:
+        engine.check_options(replace(message, **engine.apply_chat({**_GREETING, **chat}).sampling))
+    except RequestError as error:
+        if error.param == "reasoning_budget_message":  # else the template refuses the greeting itself
+            flag = "--reasoning-budget-message"
             raise RequestError(f"{flag} makes every chat request fail: {error.message}", param=flag) from None
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local.cli.flags.adapt_flags import adapts, check_adapted_models
-from dflash_local.cli.flags.chat_flags import check_chat_flags
+from dflash_local.cli.flags.chat_flags import check_budget_message, check_chat_flags
 from dflash_local.cli.flags.embedding_flags import embedding_settings
 from dflash_local.cli.flags.engine_arguments import attach_engine, load_native
 from dflash_local.cli.flags.engine_flags import chat_template
@@ -165,6 +165,7 @@ def _checked(load: Loader, args: AppFlags, settings: Settings, adaptation: Adapt
         engine = load(progress)
         try:
             check_chat_flags(engine, settings.defaults.chat)
+            check_budget_message(engine, settings.defaults.chat, settings.defaults.sampling)
         except RequestError:
             engine.close()
             raise
