@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import psutil
@@ -10,7 +11,7 @@ import pytest
 
 from tests.server.abuse.answers import difference, is_silent, said_in_stream, said_in_whole
 from tests.server.abuse.clients import Asked
-from tests.server.abuse.crowd import PARTS, Crowd, Sample, changed, silent
+from tests.server.abuse.crowd import PARTS, Crowd, Sample, changed, parts_after, silent
 from tests.server.abuse.deeds import COMPARING, DEEDS, OUTCOMES, Busy, Refused, check_status
 from tests.server.abuse.refusals import REFUSALS
 
@@ -101,6 +102,15 @@ def test_a_part_of_the_time_without_answers() -> None:
     assert crowd.stalls() == [4]
     del crowd.samples[4]
     assert crowd.stalls() == [4]
+
+
+@pytest.mark.parametrize(("minutes", "n_parts"), [(10, 2), (14, 2), (18, 3), (36, 6), (60, 11)])
+def test_parts_cover_all_that_follows(minutes: int, n_parts: int) -> None:
+    """At least two: one alone has nothing to grow from."""
+    parts = parts_after(5 / minutes)
+    assert len(parts) == n_parts
+    assert parts[0][0] == 5 / minutes and parts[-1][1] == pytest.approx(1)
+    assert all(before[1] == after[0] for before, after in pairwise(parts))
 
 
 def test_memory_of_a_part_of_the_time() -> None:

@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -29,6 +30,13 @@ from .refusals import REFUSALS
 CLIENTS = 32
 SAMPLES = 240  # in all
 PARTS = 12  # of the time, in each of which answers must be compared
+
+
+def parts_after(start: float) -> list[tuple[float, float]]:
+    """The rest of the time in equal parts, each about as long as what is before `start`, and at least two."""
+    n_parts = max(2, round(1 / start) - 1)
+    ends = [start + part * (1 - start) / n_parts for part in range(n_parts + 1)]
+    return list(pairwise(ends))
 
 
 class Sample(NamedTuple):
