@@ -275,6 +275,7 @@ def settings_of(
         if key not in keys:
             raise ModelError(f"{name}: the key {key!r} is missing", field=key)
     _check_rotation(found, name)
+    _check_biases(stored, found["block_count"], name)
     if found["embedding_length"] != target.n_embd:
         raise ModelError(
             f"{name} was trained for a target of width {found['embedding_length']}, {target.path.name} has "
@@ -296,6 +297,16 @@ def _check_rotation(found: Mapping[str, Any], name: str) -> None:
             field=f"{ARCH}.rope.dimension_count",
             hint="if the key was copied from the target by mistake, 'dflash-local convert' takes it out",
         )
+
+
+def _check_biases(stored: Mapping[str, StoredGgufTensor], n_layer: int, name: str) -> None:
+    """Raise ConvertError if layers differ in which projections have biases."""
+    for part in _PROJECTIONS:
+        biases = [f"blk.{layer}.attn_{part}.bias" for layer in range(n_layer)]
+        found = [bias for bias in biases if bias in stored]
+        if found and found != biases:
+            why = f"{name}: a drafter with biases in a part of its layers is not trained here"
+            raise ConvertError(why, field=found[0])
 
 
 def _with_tokens_of(

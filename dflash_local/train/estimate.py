@@ -23,14 +23,15 @@ from dflash_local.convert.target import Target
 from dflash_local.train.draft_vocabulary import check_head
 from dflash_local.train.drafter_size import DrafterSize
 from dflash_local.train.evaluation import answer_seconds, n_measured
-from dflash_local.train.examples import read_data
+from dflash_local.train.examples import check_enough, read_data
 from dflash_local.train.initial_file import initial_file
 from dflash_local.train.recorded_texts import own_texts
-from dflash_local.train.run_checks import check_init
+from dflash_local.train.run_checks import check_hf, check_init, check_settings
 from dflash_local.train.shards import Layout
 from dflash_local.train.step_size import GROUP, texts_at_once
 from dflash_local.train.token_rows import check_readable
 from dflash_local.train.train_settings import ANSWER_SHARE, LEAST_FIT, TAP_SHARE, TrainSettings, Watcher
+from dflash_local.train.workspace import Workspace
 from dflash_local.train.written_texts import identity
 from dflash_local.words import file_size_text, memory_text
 
@@ -127,10 +128,14 @@ class Load:
 
 
 def load_of(settings: TrainSettings) -> Load:
-    """Raises the errors of reading the target, the drafter and the prompts."""
+    """Raises the errors of reading the target, the drafter and the prompts, and what a run refuses before it begins."""
+    check_settings(settings)
+    if settings.hf:
+        check_hf(settings.hf, Workspace(settings.work).last_state().get("hf"))
     target, stored = Target.read(settings.model), read_model(settings.model)[1]
     prompts, recorded = read_data(settings.data, settings.work)
     recorded = own_texts(recorded, identity(settings.model), Watcher(), has_prompts=bool(prompts))
+    check_enough(len(prompts) + len(recorded))
     with tempfile.TemporaryDirectory() as folder:
         init = initial_file(settings, target, Path(folder))
         check_init(settings, init)

@@ -204,11 +204,16 @@ def _numbered(tokens: Sequence[int]) -> list[int]:
     return [token if token >= 0 else numbers.setdefault(token, -2 - len(numbers)) for token in tokens]
 
 
+def check_enough(n_prompts: int) -> None:
+    """Raise RequestError if there is only one."""
+    if n_prompts < 2:
+        raise RequestError("one prompt is not enough: some are held out to measure on", param="--data")
+
+
 def hold_out(examples: Sequence[Example], n: int, known: Sequence[str]) -> list[Example]:
     """Examples to measure on: the `known` ones, else `n`, evenly spread; always fewer than half. Raises RequestError
     if there is only one, or if a known one is missing: measurements with and without it cannot be compared."""
-    if len(examples) < 2:
-        raise RequestError("one prompt is not enough: some are held out to measure on", param="--data")
+    check_enough(len(examples))
     keys = set(known)
     if missing := keys - {example.key for example in examples}:
         raise RequestError(

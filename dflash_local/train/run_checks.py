@@ -18,8 +18,8 @@ from dflash_local.train.workspace import as_flag_value
 _exists, _is_dir = os.path.exists, os.path.isdir  # pathlib raises where a folder above may not be read
 
 
-def check_settings(settings: TrainSettings) -> None:
-    """What can be said before anything is read or loaded."""
+def check_torch() -> None:
+    """Raise DFlashError if torch is missing."""
     # Threads of torch that wait for each other spin for a millisecond by default, which costs most of the time where
     # something else needs a core. Read when it is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
@@ -29,6 +29,10 @@ def check_settings(settings: TrainSettings) -> None:
         raise DFlashError(
             "training needs torch", hint="pip install 'dflash-local[train]', or torch alone as its site says"
         ) from None
+
+
+def check_settings(settings: TrainSettings) -> None:
+    """What can be said before anything is read or loaded."""
     output = settings.output
     _check_file(output, output.absolute().parent, "-o")  # another file takes its place
     if report := settings.report:

@@ -51,7 +51,7 @@ from dflash_local.train.examples import (
 from dflash_local.train.initial_file import initial_file, new_form
 from dflash_local.train.mtp_file import MtpFile, write_merged
 from dflash_local.train.recorded_texts import learned_texts, own_texts
-from dflash_local.train.run_checks import check_hf, check_init, check_settings
+from dflash_local.train.run_checks import check_hf, check_init, check_settings, check_torch
 from dflash_local.train.shards import Layout, Shard, read_shards
 from dflash_local.train.step_size import texts_at_once
 from dflash_local.train.tapping import tap_all, usable
@@ -96,6 +96,7 @@ def train(settings: TrainSettings, watcher: Watcher, restart: str | None = None)
         ModelError, ConvertError: a model is damaged or unsupported, or the drafter to go on from is not trained here.
         DFlashError: torch is missing, or the disk is full; what is done so far is kept.
     """
+    check_torch()
     check_settings(settings)
     workspace = Workspace(settings.work)
     with workspace.opened():

@@ -108,6 +108,14 @@ class Workspace:
             )
         self.state = state
 
+    def last_state(self) -> dict[str, Any]:
+        """What is written down, without opening the folder; empty if there is nothing that can be read."""
+        try:
+            state = json.loads((self.folder / "state.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return state if isinstance(state, dict) else {}
+
     def save(self) -> None:
         self.write("state.json", json.dumps(self.state, indent=1).encode())
 
@@ -120,9 +128,11 @@ class Workspace:
     def begin(self, stage: str, settings: Mapping[str, Any]) -> None:
         """Enter a stage with the settings that its results depend on. Raises RequestError, as `check`."""
         self.check(stage, settings)
-        is_new = stage not in self.state["stages"]
-        self.state["stages"][stage] = {**self.state["stages"].get(stage, {}), **json.loads(json.dumps(settings))}
-        if is_new:
+        before = self.state["stages"].get(stage)
+        unknown = _ADDED - before.keys() if before is not None else set()  # what it was begun with is not known
+        kept = {name: value for name, value in json.loads(json.dumps(settings)).items() if name not in unknown}
+        self.state["stages"][stage] = {**(before or {}), **kept}
+        if before is None:
             self.save()
 
     def check(self, stage: str, settings: Mapping[str, Any]) -> None:

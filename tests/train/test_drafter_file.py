@@ -230,6 +230,16 @@ def test_biases_of_q_k_and_v_alone(pocket: dict[str, Path], tmp_path: Path) -> N
         file.write_checkpoint(tmp_path / "folder", file.values)
 
 
+@pytest.mark.parametrize("layer", [0, 1])
+def test_biases_in_a_part_of_the_layers(layer: int, pocket: dict[str, Path], tmp_path: Path) -> None:
+    bias = f"blk.{layer}.attn_q.bias"
+    n = read_header(pocket["dflash"])[1][f"blk.{layer}.attn_q.weight"].n_rows
+    source = rewritten(pocket["dflash"], tmp_path / "biased.gguf", {}, {bias: np.zeros(n, np.float32)})
+    with pytest.raises(ConvertError, match="biases in a part of its layers") as error:
+        DrafterFile.read(source, Target.read(pocket["target"]), tmp_path)
+    assert error.value.field == bias
+
+
 def test_a_missing_tensor(pocket: dict[str, Path], tmp_path: Path) -> None:
     metadata, stored = read_header(pocket["dflash"])
     outputs = [OutputTensor.of(tensor) for name, tensor in stored.items() if name != "blk.0.attn_norm.weight"]

@@ -14,7 +14,7 @@ from dflash_local.cli import main
 from dflash_local.cli.commands import train as train_command
 from dflash_local.convert.gguf_metadata import read_model
 from dflash_local.convert.target import Target
-from dflash_local.errors import RequestError
+from dflash_local.errors import DFlashError, RequestError
 from dflash_local.train import estimate as estimates
 from dflash_local.train import fitting
 from dflash_local.train.drafter_file import DrafterFile
@@ -128,6 +128,24 @@ def test_what_a_run_refuses_is_not_planned(settings: Make) -> None:
     for change in changes:
         with pytest.raises(RequestError, match=f"{next(iter(change.values()))}"):
             load_of(settings(**change))
+
+
+def test_flags_that_a_run_refuses_are_not_planned(settings: Make, tmp_path: Path) -> None:
+    alone, full = tmp_path / "alone.txt", tmp_path / "full"
+    alone.write_text("one prompt alone\n")
+    full.mkdir()
+    (full / "file").touch()
+    usual = settings()
+    refused: tuple[dict[str, Any], ...] = (
+        {"data": (alone,)}, {"outtype": "nonsense"}, {"output": usual.work}, {"output": usual.model},
+        {"hf": full}, {"merge": usual.model},
+    )  # fmt: skip
+    for change in refused:
+        with pytest.raises(DFlashError) as planned:
+            load_of(settings(**change))
+        with pytest.raises(DFlashError) as run:
+            train(settings(**change), Watcher())
+        assert str(planned.value) == str(run.value)
 
 
 def test_new_drafters_size(settings: Make) -> None:

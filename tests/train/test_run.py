@@ -244,13 +244,24 @@ def test_a_folder_of_an_earlier_version(settings: Make) -> None:
     for asked, kind in ((settings(outtype="f16"), "F16"), (settings(outtype="q8_0", budget=3), "Q8_0")):
         (asked.work / "best.safetensors").unlink()
         state = json.loads((asked.work / "state.json").read_text())
-        del state["measured_as"], state["stages"]["answer"]["held_out"]
+        del state["measured_as"]
+        state["stages"]["answer"].pop("held_out", None)
         (asked.work / "state.json").write_text(json.dumps(state))
         again = train(asked, Watcher())
         assert read_model(asked.output)[1]["blk.0.attn_q.weight"].type.name == kind
         assert [e.step for e in again.evaluations] == [e.step for e in first.evaluations]
         assert json.loads(read_metadata(asked.output)[HISTORY].data)["steps"] == first.best.step
     assert all(len(e.depths) < 3 for e in again.evaluations)
+
+
+def test_a_folder_of_an_earlier_version_never_says_how_many_are_held_out(tmp_path: Path) -> None:
+    """It keeps those that it has: what is asked for now is not what it was begun with."""
+    workspace = Workspace(tmp_path)
+    with workspace.opened():
+        workspace.state["stages"]["answer"] = {"length": 1024}
+        for n in (3, 10):
+            workspace.begin("answer", {"length": 1024, "held_out": n})
+        assert workspace.state["stages"]["answer"] == {"length": 1024}
 
 
 def test_prompts_stay_as_they_were_first_rendered(settings: Make, monkeypatch: pytest.MonkeyPatch) -> None:
