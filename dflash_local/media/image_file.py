@@ -9,8 +9,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.errors import MediaError
-from dflash_local.media.jpeg_file import n_scans
-from dflash_local.media.media_limits import MAX_ASPECT, MAX_BYTES, MAX_PIXELS, MAX_SCANS, MAX_SIDE
+from dflash_local.media.jpeg_file import counted
+from dflash_local.media.media_limits import MAX_ASPECT, MAX_BYTES, MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS, MAX_SIDE
 from dflash_local.media.medium import Medium, hash_of
 from dflash_local.media.png_file import without_texts
 from dflash_local.words import MIB
@@ -41,8 +41,8 @@ def read_image(data: bytes, param: str) -> Medium:
     image = _opened(data, param)
     check_size(image, param)
     _check_samples(image, param)
-    if image.format in ("JPEG", "MPO") and n_scans(data) > MAX_SCANS:
-        raise _refusal(param, f"has more than {MAX_SCANS} scans")
+    if image.format in ("JPEG", "MPO"):
+        _check_segments(data, param)
     rgb = _decoded(image, param)
     return Medium("image", rgb.tobytes(), *rgb.size, hash_of("image", data))
 
@@ -73,9 +73,29 @@ def check_size(image: Image, param: str) -> None:
 
 def _check_samples(image: Image, param: str) -> None:
     """Raise MediaError if nothing says which of its samples is white."""
-    if image.mode == "F" or (image.mode == "I" and image.format not in _WIDE_INTEGERS):
+    if image.mode == "F" or (image.mode == "I" and image.format not in _WIDE_INTEGERS and not _fits_16_bits(image)):
         why = "has samples that are no whole numbers of 8 or 16 bits without a sign"
         raise _refusal(param, why, hint="save it with 8 or 16 bits a sample")
+
+
+def _fits_16_bits(image: Image) -> bool:
+    """Whether the values of a picture in memory, whose format is not known any more, can only have 16 bits without a
+    sign."""
+    if image.format is not None:
+        return False
+    import numpy as np
+
+    values = np.asarray(image)
+    return bool(values.min() >= 0 and 255 < values.max() < 1 << 16)
+
+
+def _check_segments(data: bytes, param: str) -> None:
+    """Raise MediaError if a JPEG costs more than its pixels say."""
+    n_scans, n_segments = counted(data, MAX_SCANS, MAX_SEGMENTS)
+    if n_scans > MAX_SCANS:
+        raise _refusal(param, f"has more than {MAX_SCANS} scans")
+    if n_segments > MAX_SEGMENTS:
+        raise _refusal(param, f"has more than {MAX_SEGMENTS} segments")
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import resource
 import struct
@@ -16,7 +17,7 @@ from PIL.PngImagePlugin import PngInfo
 from dflash_local.build.upstream import native_source
 from dflash_local.errors import MediaError
 from dflash_local.media.image_file import image_of, read_image
-from dflash_local.media.jpeg_file import n_scans
+from dflash_local.media.jpeg_file import counted
 from dflash_local.media.media_limits import MAX_ASPECT, MAX_BYTES, MAX_PIXELS, MAX_SIDE
 from dflash_local.media.medium import Medium
 from tests.media.samples import RED, picture, png, png_of, saved
@@ -240,7 +241,17 @@ def test_only_the_scans_of_the_picture_count() -> None:
     for more in (data + scan, data[:2] + comment + data[2:]):  # behind its end, as in a motion photo, or in a comment
         assert np.array_equal(read(more), read(data))
     hidden = b"\xff\x01\xff\xd0\xff\xff"  # markers without a segment, and a filler
-    assert n_scans(data[:2] + hidden + data[2:]) == 1
+    assert counted(data[:2] + hidden + data[2:], 100, 100)[0] == 1
+
+
+def test_a_jpeg_of_many_segments_is_refused() -> None:
+    data = saved(GRADIENT, "JPEG")
+    start = data.rindex(b"\xff\xda")
+    for segment, why in ((b"\xff\xfe\0\2", "10000 segments"), (b"\xff\xda\0\2", "100 scans")):
+        with pytest.raises(MediaError, match=f"has more than {why}"):
+            read_image(data[:start] + segment * 20_000 + data[start:], "image")
+    assert counted(data[:2] + b"\xff\xda\0\2" * 1000, 100, 2000) == (101, 101)  # it looks no further
+    assert counted(data[:2] + b"\xff\xfe\0\2" * 1000, 100, 200) == (0, 201)
 
 
 def test_a_picture_of_pillow_in_memory() -> None:
@@ -249,6 +260,16 @@ def test_a_picture_of_pillow_in_memory() -> None:
         image_of(Image.new("1", (MAX_SIDE + 1, MAX_SIDE // 100)), "image")
     with pytest.raises(MediaError, match="no pixels"):
         image_of(Image.new("RGB", (0, 3)), "image")
+
+
+def test_16_bits_in_memory() -> None:
+    """As a copy of a PGM with 16 bits, which Pillow has in a mode of 32."""
+    scan = Image.open(io.BytesIO(b"P5 2 1 65535\n" + struct.pack(">HH", 0x8000, 200)))
+    for image in (scan, scan.copy()):
+        assert pixels(image_of(image, "image"))[0, 0, 0] == 0x80
+    for values in ([0, 200], [-1, 300], [0, 1 << 16]):  # which of them is white is not known
+        with pytest.raises(MediaError, match="no whole numbers"):
+            image_of(Image.fromarray(np.array([values], np.int32)), "image")
 
 
 def test_the_limits_are_those_of_libdflash() -> None:
