@@ -76,7 +76,7 @@ class Adapting:
         await self._in_thread(self._adaptation.close)
 
     async def _run(self) -> None:
-        while self._adaptation.is_on:
+        while self._adaptation.is_on or self._adaptation.has_new_drafter:
             await asyncio.sleep(_LOOK)
             try:
                 await self._look()

@@ -151,8 +151,10 @@ class Service(Served):
         self.life.stop_loading()
         if self._beside is not None:
             self._beside.cancel()
-        if self.adapting is not None:
-            await self.adapting.close()
+        # At once: requests get their errors from the engine's end, and a training process takes seconds to end.
+        await asyncio.gather(self._close_models(), *([] if self.adapting is None else [self.adapting.close()]))
+
+    async def _close_models(self) -> None:
         await asyncio.gather(*(process.close() for process in self.processes))
         await asyncio.gather(*self._loading, return_exceptions=True)
         await self.life.close()

@@ -5,6 +5,7 @@ the engine itself accepts more of it, on prompts that were not learned from. Wha
 
     answers/        the record that rounds learn from (AnswerRecord)
     drafter.gguf    the best drafter so far, if it is not the original any more
+    next.gguf       a better one that the engine has not got yet
     round/          the round that runs, or was stopped: its texts, what `train` leaves, its log
     state.json      what was seen of the record, and how long the next round waits
     rounds.jsonl    what became of each round
@@ -25,7 +26,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.errors import DFlashError, EngineDeadError, RequestError
+from dflash_local.errors import DFlashError, EngineDeadError, ModelError, RequestError
 from dflash_local.file_lock import locked
 from dflash_local.media.media_prompt import MediaPrompt
 from dflash_local.train.adapted_pair import FLAG, NO_DRAFTER, AdaptedPair
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_GAIN = 1.01  # times the acceptance length, from which on a new drafter is taken
+# Times the acceptance length, from which on a new drafter is taken: two measurements of one may be 2% apart.
+_GAIN = 1.02
+_MOST_WAITS = 32  # times as many tokens, even after many failures: a record has to hold them
 
 
 @dataclass
@@ -86,13 +89,15 @@ class Adaptation:
         folder: what `--adapt` names; the pair's own folder is made in it.
         n_tokens: new tokens of answers that make a round due.
         limit: most bytes of the record.
+        n_gpu_layers: as the user gave it, for rounds; what --fit chose for the engine leaves no room beside it.
 
     Attributes:
         is_on: whether it learns; not once its folder cannot be used, or if another server has it.
     """
 
-    def __init__(self, folder: Path, n_tokens: int, limit: int) -> None:
+    def __init__(self, folder: Path, n_tokens: int, limit: int, n_gpu_layers: int = -1) -> None:
         self._folder, self._n_tokens, self._limit = folder, n_tokens, limit
+        self._n_gpu_layers = n_gpu_layers
         self.is_on = True
         self._held = ExitStack()  # the lock
         self._pair: AdaptedPair | None = None
@@ -118,16 +123,21 @@ class Adaptation:
             try:
                 self._open(engine)
             except RequestError:
+                self._pair = None
                 self._held.close()
                 raise
         if self.is_on:
             engine.watch_answers(self.keep)
-            self._take_kept(engine)
+        if self._pair is not None:  # also if it learns no more
+            try:
+                self._take_kept(engine)
+            except OSError as error:
+                self.give_up(error)
 
     def _open(self, engine: Engine) -> None:
         if engine.options is None or engine.options.drafter is None or engine.info.get("drafter") is None:
             raise RequestError(NO_DRAFTER, param=FLAG, hint=f"give one with -md, or leave {FLAG} out")
-        pair = AdaptedPair.of(engine.options, self._folder, engine.n_ctx_slot)
+        pair = AdaptedPair.of(engine.options, self._folder, engine.n_ctx_slot, self._n_gpu_layers)
         try:
             pair.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._held.enter_context(locked(pair.folder / "lock", lambda: _raise_busy(pair.folder)))
@@ -135,7 +145,7 @@ class Adaptation:
             self._round = _unfinished(pair)
         except _BusyError as error:
             log.warning("%s", error)
-            self._pair, self.is_on = pair, False
+            self.is_on = False
             return
         except (OSError, TypeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it has files of another version"
@@ -149,18 +159,46 @@ class Adaptation:
         )
 
     def _take_kept(self, engine: Engine) -> None:
-        """Draft with what earlier rounds made, if there is any."""
+        """Draft with what earlier rounds made, if there is any. Raises OSError."""
         pair = self._known
         self._waiting = None
+        if pair.next.exists() and self._take_next(engine):
+            return
         if not pair.kept.exists():
             return
+        pair.drafter = pair.kept
         try:
             engine.replace_drafter(pair.kept)
             log.info("drafting with %s, which earlier rounds of %s made", pair.kept, FLAG)
-            pair.drafter = pair.kept
-        except DFlashError as error:
+        except ModelError as error:
             log.warning("%s does not fit any more, so %s drafts: %s", pair.kept, pair.original.name, error.message)
             pair.drafter = pair.original
+        except DFlashError as error:  # such as too little memory: rounds go on from it
+            log.warning("%s cannot be used now, so %s drafts: %s", pair.kept, pair.original.name, error.message)
+
+    def _take_next(self, engine: Engine) -> bool:
+        """Draft with the new drafter, which is the best one from then on. False: the engine has not got it. Raises
+        OSError."""
+        pair = self._known
+        try:
+            if not engine.replace_drafter(pair.next):
+                return False
+        except EngineDeadError:  # it fell asleep: the next one takes the drafter
+            return False
+        except ModelError as error:
+            log.warning("the new drafter cannot be used: %s", error.message)
+            self._waiting = None
+            pair.next.unlink(missing_ok=True)
+            return False
+        except DFlashError as error:
+            log.warning("the new drafter cannot be used now, but perhaps after the next start: %s", error.message)
+            self._waiting = None
+            return False
+        log.info("drafting with the new drafter from now on")
+        self._waiting = None
+        pair.next.replace(pair.kept)
+        pair.drafter = pair.kept
+        return True
 
     @property
     def _known(self) -> AdaptedPair:
@@ -178,21 +216,9 @@ class Adaptation:
             self._n_new += len(completion.tokens)
 
     def hand_over(self, engine: Engine) -> None:
-        """Give the engine the new drafter, unless it runs a request just now."""
-        pair, new = self._known, self._waiting
-        assert new is not None
-        try:
-            if not engine.replace_drafter(new):
-                return
-            log.info("drafting with the new drafter from now on")
-            pair.drafter = new
-        except EngineDeadError:  # it fell asleep: the next one takes the drafter
-            return
-        except DFlashError as error:
-            log.warning("the new drafter cannot be used: %s", error.message)
-            new.unlink(missing_ok=True)
-            pair.drafter = pair.original
-        self._waiting = None
+        """Give the engine the new drafter, unless it runs a request just now. Raises OSError."""
+        assert self.has_new_drafter
+        self._take_next(engine)
 
     @property
     def has_new_drafter(self) -> bool:
@@ -225,6 +251,7 @@ class Adaptation:
         texts = choose_texts(lines, state.seen, self._n_tokens, state.n_rounds) if self._n_new >= enough else None
         if texts is None:
             self._due_at = max(enough, self._n_new + self._n_tokens // 4)
+            record.make_room()  # else texts that no round can learn from would fill it for good
             return False
         self._round = _Round(state.n_rounds + 1, texts.length, self._n_new, ends(lines))
         self._write_round(texts)
@@ -303,14 +330,15 @@ class Adaptation:
         pair, state, current = self._known, self._state, self._round
         assert current is not None
         self._round = None
+        pair.begun.unlink(missing_ok=True)  # the first: with another drafter, nothing of the round can go on
         if outcome.is_better:
-            pair.new.replace(pair.kept)
-            self._waiting = pair.kept
+            pair.new.replace(pair.next)
+            self._waiting = pair.next
         with suppress(FileNotFoundError):
             pair.log.replace(pair.last_log)
         shutil.rmtree(pair.round, ignore_errors=True)
         state.seen, state.n_rounds = current.seen, current.number
-        state.waits = 2 * state.waits if outcome.failure else 1
+        state.waits = min(2 * state.waits, _MOST_WAITS) if outcome.failure else 1
         self._due_at = self._n_tokens * state.waits
         _write_json(pair.state, asdict(state))
         self._tell(current, outcome)

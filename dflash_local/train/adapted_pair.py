@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dflash_local.child_process import module_command
 from dflash_local.engine_options import EngineOptions
-from dflash_local.errors import DFlashError, RequestError
+from dflash_local.errors import DFlashError, ModelError, RequestError
 from dflash_local.train.written_texts import identity
+
+if TYPE_CHECKING:
+    from dflash_local.convert.gguf_metadata import StoredGgufTensor
 
 FLAG = "--adapt"
 NO_DRAFTER = "there is no drafter file that could learn"
@@ -32,14 +37,14 @@ class AdaptedPair:
     machine: list[str]
 
     @classmethod
-    def of(cls, options: EngineOptions, parent: Path, n_ctx: int) -> AdaptedPair:
-        """Raises RequestError for a drafter that is none, or not trained here."""
+    def of(cls, options: EngineOptions, parent: Path, n_ctx: int, n_gpu_layers: int = -1) -> AdaptedPair:
+        """`n_gpu_layers`: that of rounds. Raises RequestError for a drafter that is none, or not trained here."""
         assert options.drafter is not None
         target, drafter = Path(options.model), Path(options.drafter)
         _check_trained(drafter, target)
         digest = hashlib.sha256(f"{identity(target)} {identity(drafter)}".encode()).hexdigest()[:8]
         machine = [] if options.n_threads is None else ["--threads", str(options.n_threads)]
-        machine += [] if options.n_gpu_layers < 0 else ["--n-gpu-layers", str(options.n_gpu_layers)]
+        machine += [] if n_gpu_layers < 0 else ["--n-gpu-layers", str(n_gpu_layers)]
         # The process has a current folder of its own.
         folder = parent.absolute() / f"{target.stem[:_STEM]}-{digest}"
         return cls(target.absolute(), drafter.absolute(), drafter.absolute(), folder, n_ctx, machine)
@@ -62,6 +67,10 @@ class AdaptedPair:
     @property
     def kept(self) -> Path:
         return self.folder / "drafter.gguf"
+
+    @property
+    def next(self) -> Path:
+        return self.folder / "next.gguf"
 
     @property
     def state(self) -> Path:
@@ -107,6 +116,7 @@ def _check_trained(drafter: Path, target: Path) -> None:
 
     try:
         DrafterFile.read_form(drafter, Target.read(target))
+        types_of(drafter)
     except DFlashError as error:
         raise RequestError(
             f"{drafter.name} cannot learn: {error.message}", param=FLAG, hint=f"leave {FLAG} out"
@@ -114,7 +124,7 @@ def _check_trained(drafter: Path, target: Path) -> None:
 
 
 def types_of(drafter: Path) -> list[str]:
-    """Flags for a file of the same types. Raises ModelError."""
+    """Flags for a file of the same types. Raises ModelError if `train` writes none."""
     from dflash_local.convert import FC_TYPES
     from dflash_local.convert.gguf_metadata import read_model
     from dflash_local.convert.outtypes import OUTTYPES
@@ -122,6 +132,16 @@ def types_of(drafter: Path) -> list[str]:
     keys, tensors = read_model(drafter)
     file_type = keys["general.file_type"].data if "general.file_type" in keys else None
     found = [name for name, outtype in OUTTYPES.items() if outtype.file_type == file_type]
-    flags = ["--outtype", found[0]] if found else []
+    outtype = found[0] if found else _most_frequent(tensors)
+    if outtype not in OUTTYPES:
+        raise ModelError(
+            f"its matrices are {outtype.upper()}, which training does not write", field="general.file_type"
+        )
     fc = tensors["fc.weight"].type.name.lower() if "fc.weight" in tensors else ""
-    return flags + (["--fc-type", fc] if fc in FC_TYPES else [])
+    return ["--outtype", outtype, *(["--fc-type", fc] if fc in FC_TYPES else [])]
+
+
+def _most_frequent(tensors: Mapping[str, StoredGgufTensor]) -> str:
+    """The type of most matrices of the layers: that of mixtures such as Q4_K_M, too."""
+    types = Counter(t.type for name, t in tensors.items() if name.startswith("blk.") and len(t.shape) > 1)
+    return types.most_common(1)[0][0].name.lower() if types else "none"

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 FILES = "answers-"  # with which the names of its files begin; the rest tells in which order they were begun
 LEAST = 8  # tokens of an answer worth keeping
+_FILES = 64  # of an AnswerRecord that makes room, about: each answer counts what they have
 _STEM = 48  # letters of a model's name in that of a file, which has at most 255 bytes
 
 
@@ -123,15 +124,16 @@ class AnswerRecord:
         self._writer.submit(lambda: None).result()
 
     def make_room(self) -> None:
-        """Go on in a new file, and remove the oldest ones as long as all together have more than half of what they may:
-        for whoever has read them, and wants to learn from answers to come."""
+        """Go on in a new file, unless this one is small, and remove the oldest ones as long as all together have more
+        than half of what they may: for whoever has read them, and wants to learn from answers to come."""
         self._writer.submit(self._make_room)
 
     def _make_room(self) -> None:
         before = self._file
         try:
-            self._begin_file()
-            os.close(before)
+            if os.fstat(before).st_size > self._n_most // _FILES:
+                self._begin_file()
+                os.close(before)
             for path in sorted(self._folder.glob(f"{FILES}*.jsonl")):
                 if path != self._path and self._others() > self._n_most // 2:
                     path.unlink()

@@ -7,6 +7,7 @@ import logging
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -96,7 +97,7 @@ class Server:
         return found
 
     def taken(self) -> bool:
-        return self.natives[-1].drafters == [self.pair_folder / "drafter.gguf"]
+        return [path.name for path in self.natives[-1].drafters] in (["next.gguf"], ["drafter.gguf"])
 
 
 @contextmanager
@@ -189,6 +190,39 @@ def test_nothing_outlives_the_server(tmp_path: Path, pocket: dict[str, Path]) ->
         wait_until(lambda: server.adaptation.runs)
         server.go()
         wait_until(server.taken)
+
+
+def test_the_engine_does_not_wait_for_the_end_of_training(
+    tmp_path: Path, pocket: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That may take longer than requests have for their errors."""
+    ended: list[bool] = []
+    with adapting_server(tmp_path / "adapt", pocket) as server:
+        server.begin()
+        engine, close = server.live.engine, server.adaptation.close
+
+        def waits() -> None:
+            ended.append(bool(wait([engine.ended], 5).done))
+            close()
+
+        monkeypatch.setattr(server.adaptation, "close", waits)
+    assert ended and all(ended)
+
+
+def test_a_new_drafter_is_handed_over_after_the_end_of_learning(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    finish = server.adaptation.finish
+
+    def fails() -> None:
+        finish()
+        raise OSError("the disk is full")
+
+    server.begin()
+    monkeypatch.setattr(server.adaptation, "finish", fails)
+    server.go()
+    wait_until(server.taken)
+    assert "the drafter learns no more" in caplog.text
 
 
 def test_a_server_whose_folder_is_gone_answers(server: Server, caplog: pytest.LogCaptureFixture) -> None:

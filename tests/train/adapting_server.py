@@ -51,11 +51,11 @@ class Drafting:
             self.drafters.append(path.read_text(errors="replace"))
         return not self.is_busy
 
-    def answer(self, prompts: Sequence[int], n_tokens: int = 10) -> None:
+    def answer(self, prompts: Sequence[int], n_tokens: int = 10, n_prompt: int = 3) -> None:
         """An answer to each of these prompts."""
         assert self.on_answer is not None
         for prompt in prompts:
-            request = SimpleNamespace(prompt_tokens=[prompt, 1, 2], sampling=None)
+            request = SimpleNamespace(prompt_tokens=[prompt, *range(1, n_prompt)], sampling=None)
             tokens = [prompt, *range(1, n_tokens)]
             self.on_answer(request, SimpleNamespace(tokens=tokens, finish_reason="stop", stopped_by=None))
 

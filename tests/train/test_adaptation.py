@@ -14,15 +14,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from gguf import LlamaFileType
 
 from dflash_local import cli
 from dflash_local.cli.commands import train as train_command
 from dflash_local.convert.gguf_metadata import read_model
+from dflash_local.convert.outtypes import OUTTYPES
 from dflash_local.convert.target import Target
 from dflash_local.errors import DFlashError, EngineDeadError, PairError, RequestError
 from dflash_local.native import quantize_rows
@@ -192,6 +195,28 @@ def test_old_answers_make_room(
     assert len(adapted.rounds) == 9 and "is full" not in caplog.text
 
 
+def test_texts_that_no_round_can_use_make_room(
+    tmp_path: Path, pocket: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else they would fill the record for good, also after a start."""
+    monkeypatch.setattr(round_texts, "LEAST_PROMPTS", 4)
+    seconds = iter(range(10, 99))
+    monkeypatch.setattr(time, "strftime", lambda _form: f"20260101-0000{next(seconds)}")
+    adapted = Adapted(tmp_path / "adapt", pocket, monkeypatch)
+    for _ in range(2):
+        adapted.adaptation._record._n_most = 8000  # type: ignore[union-attr]
+        adapted.engine.answer(range(9), n_prompt=500)
+        assert not adapted.prepare()
+        adapted.started_again()
+    adapted.adaptation._record._n_most = 8000  # type: ignore[union-attr]
+    adapted.engine.answer(range(9), n_prompt=500)
+    assert not adapted.prepare()
+    adapted.adaptation._record.flush()  # type: ignore[union-attr]
+    adapted.engine.answer(range(10, 19))
+    assert adapted.prepare()
+    adapted.adaptation.close()
+
+
 # ---- a round ----
 
 
@@ -228,14 +253,29 @@ def test_training_measures_on_the_prompts_of_the_round(
 
 @pytest.mark.parametrize(
     ("options", "flags"),
-    [({}, []), ({"n_threads": 3, "n_gpu_layers": 0}, ["--threads", "3", "--n-gpu-layers", "0"])],
+    [
+        ({}, []),
+        ({"n_threads": 3, "n_gpu_layers": 0}, ["--threads", "3", "--n-gpu-layers", "0"]),
+        ({"n_gpu_layers": 7, "fitted": 3}, ["--n-gpu-layers", "7"]),
+        ({"fitted": 3}, []),
+    ],
 )
 def test_the_machine_is_used_as_the_server_does(
     pocket: dict[str, Path], tmp_path: Path, options: dict[str, Any], flags: list[str]
 ) -> None:
-    engine = Drafting(pocket["target"], pocket["dflash"], **options)
-    words = [*AdaptedPair.of(engine.options, tmp_path, 512).command(512)]
-    assert words[len(words) - len(flags) :] == flags and ("--threads" in words) is bool(flags)
+    """But for what --fit chose for it: rounds have their own."""
+    given = options.get("n_gpu_layers", -1)
+    drafting = Drafting(
+        pocket["target"],
+        pocket["dflash"],
+        n_threads=options.get("n_threads"),
+        n_gpu_layers=options.get("fitted", given),
+    )
+    adaptation = Adaptation(tmp_path, N_TOKENS, 1 << 20, given)
+    adaptation.attach(drafting)  # type: ignore[arg-type]
+    adaptation.close()
+    words = [*adaptation._known.command(512)]
+    assert words[len(words) - len(flags) :] == flags and ("--threads" in words) is ("--threads" in flags)
 
 
 @pytest.mark.parametrize("outtype", ["f16", "q8_0", "q4_0"])
@@ -252,27 +292,46 @@ def test_the_new_file_has_the_types_of_the_old_one(
     assert [t.type for t in read_model(first)[1].values()] == [t.type for t in read_model(second)[1].values()]
 
 
+def test_mixtures_of_types_keep_that_of_most_matrices(
+    pocket: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the new file would be better by its type alone."""
+    path, target = tmp_path / "a.gguf", Target.read(pocket["target"])
+    file = DrafterFile.read(pocket["dflash"], target, tmp_path)
+    mixture = replace(OUTTYPES["q4_0"], file_type=LlamaFileType.MOSTLY_Q4_K_M)
+    with monkeypatch.context() as patch:
+        patch.setitem(OUTTYPES, "q4_0", mixture)
+        file.write(path, file.values, "q4_0", {}, quantize_rows)
+    assert types_of(path)[:2] == ["--outtype", "q4_0"]
+    monkeypatch.delitem(OUTTYPES, "q4_0")
+    adaptation = Adaptation(tmp_path / "adapt", N_TOKENS, 1 << 20)
+    with pytest.raises(RequestError, match=r"a\.gguf cannot learn: its matrices are Q4_0") as error:
+        adaptation.attach(Drafting(pocket["target"], path))  # type: ignore[arg-type]
+    assert error.value.hint
+
+
 def test_a_better_drafter_is_taken(adapted: Adapted, caplog: pytest.LogCaptureFixture) -> None:
     """Once no request runs, and by the next start; the next round goes on from it."""
-    adapted.round("2.0,2.02", range(9))
+    adapted.round("2.0,2.04", range(9))
     engine, folder = adapted.engine, adapted.pair_folder
-    assert (folder / "drafter.gguf").read_text() == "drafter of 2.0,2.02" and not (folder / "round").exists()
-    assert "AL 2.00 -> 2.02 on held-out prompts; the new one is taken" in caplog.text
+    assert (folder / "next.gguf").read_text() == "drafter of 2.0,2.04" and not (folder / "round").exists()
+    assert "AL 2.00 -> 2.04 on held-out prompts; the new one is taken" in caplog.text
     (line,) = adapted.rounds
-    assert (line["tokens"], line["before"], line["after"], line["taken"]) == (90, 2.0, 2.02, True)
+    assert (line["tokens"], line["before"], line["after"], line["taken"]) == (90, 2.0, 2.04, True)
     engine.is_busy = True
     adapted.adaptation.hand_over(engine)  # type: ignore[arg-type]
     assert (adapted.adaptation.has_new_drafter, engine.drafters) == (True, [])
     engine.is_busy = False
     adapted.adaptation.hand_over(engine)  # type: ignore[arg-type]
-    assert (adapted.adaptation.has_new_drafter, engine.drafters) == (False, ["drafter of 2.0,2.02"])
+    assert (adapted.adaptation.has_new_drafter, engine.drafters) == (False, ["drafter of 2.0,2.04"])
+    assert (folder / "drafter.gguf").exists() and not (folder / "next.gguf").exists()
     assert adapted.adaptation._known.drafter == folder / "drafter.gguf"
     adapted.started_again()
-    assert adapted.engine.drafters == ["drafter of 2.0,2.02"]
+    assert adapted.engine.drafters == ["drafter of 2.0,2.04"]
     assert adapted.adaptation._known.drafter == folder / "drafter.gguf"
 
 
-@pytest.mark.parametrize("what", ["2.0,2.0", "2.0,2.019", "2.0,1.5"])
+@pytest.mark.parametrize("what", ["2.0,2.0", "2.0,2.039", "2.0,1.5"])
 def test_no_other_drafter_is(adapted: Adapted, what: str, caplog: pytest.LogCaptureFixture) -> None:
     adapted.round(what, range(9))
     assert not adapted.adaptation.has_new_drafter and "the old one stays" in caplog.text
@@ -450,7 +509,64 @@ def test_a_new_drafter_that_the_engine_refuses(adapted: Adapted, caplog: pytest.
     adapted.engine.refusal = PairError("it has another block")
     adapted.adaptation.hand_over(adapted.engine)  # type: ignore[arg-type]
     assert not adapted.adaptation.has_new_drafter and "cannot be used: it has another block" in caplog.text
-    assert not (adapted.pair_folder / "drafter.gguf").exists()
+    assert sorted(path.suffix for path in adapted.pair_folder.iterdir() if path.suffix == ".gguf") == []
+
+
+@pytest.mark.parametrize(
+    ("error", "left"),
+    [(PairError("it has another block"), ["drafter.gguf"]), (DFlashError("no memory"), ["drafter.gguf", "next.gguf"])],
+)
+def test_what_earlier_rounds_made_stays(adapted: Adapted, error: DFlashError, left: list[str]) -> None:
+    """What the engine cannot take for lack of memory is tried again at the next start."""
+    adapted.round("2,3", range(9))
+    adapted.adaptation.hand_over(adapted.engine)  # type: ignore[arg-type]
+    adapted.round("3,4", range(10, 19))
+    adapted.engine.refusal = error
+    adapted.adaptation.hand_over(adapted.engine)  # type: ignore[arg-type]
+    kept = adapted.pair_folder / "drafter.gguf"
+    assert not adapted.adaptation.has_new_drafter and adapted.adaptation._known.drafter == kept
+    assert kept.read_text() == "drafter of 2,3"
+    assert sorted(path.name for path in adapted.pair_folder.glob("*.gguf")) == left
+    adapted.started_again()
+    assert adapted.engine.drafters == ["drafter of 2,3" if len(left) == 1 else "drafter of 3,4"]
+
+
+def test_rounds_go_on_from_what_an_engine_has_no_memory_for(adapted: Adapted, caplog: pytest.LogCaptureFixture) -> None:
+    (adapted.pair_folder / "drafter.gguf").write_text("of earlier rounds")
+    adapted.engine.refusal = DFlashError("no memory")
+    adapted.adaptation.attach(adapted.engine)  # type: ignore[arg-type]
+    assert adapted.adaptation._known.drafter == adapted.pair_folder / "drafter.gguf"
+    assert "cannot be used now, so pocket-dflash.gguf drafts: no memory" in caplog.text
+
+
+def test_a_server_that_is_killed_while_a_round_ends(adapted: Adapted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the round made is used, and its files, which are of another drafter, are not gone on with."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    adapted.engine.answer(range(9))
+    assert adapted.prepare()
+    adapted.start("2,3")
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(shutil, "rmtree", killed)
+        adapted.go()
+    adapted.started_again()
+    assert adapted.engine.drafters == ["drafter of 2,3"] and adapted.adaptation._round is None
+    adapted.round("3,3", range(10, 19))
+    assert adapted.rounds[-1]["failure"] is None
+
+
+def test_an_engine_that_wakes_after_the_end_of_learning_drafts_with_the_kept_one(adapted: Adapted) -> None:
+    adapted.round("2,3", range(9))
+    adapted.adaptation.hand_over(adapted.engine)  # type: ignore[arg-type]
+    adapted.adaptation.give_up(OSError("the disk is full"))
+    engine = Drafting(adapted.engine.options.model, adapted.engine.options.drafter)
+    adapted.adaptation.attach(engine)  # type: ignore[arg-type]
+    assert engine.drafters == ["drafter of 2,3"] and engine.on_answer is None
 
 
 def test_an_engine_that_falls_asleep_gets_it_when_it_wakes(adapted: Adapted) -> None:

@@ -21,6 +21,7 @@ from dflash_local.cli.flags.request_flags import request_defaults
 from dflash_local.cli.flags.serve_flags import AppFlags
 from dflash_local.cli.serving.early_load import EarlyLoad
 from dflash_local.cli.typed_path import is_file
+from dflash_local.engine_options import DEFAULTS
 from dflash_local.errors import RequestError
 from dflash_local.words import whole
 
@@ -132,7 +133,8 @@ def _adaptation(args: AppFlags) -> Adaptation | None:
         return None
     from dflash_local.train.adaptation import Adaptation
 
-    return Adaptation(args.adapt, args.adapt_tokens, args.record_limit << 20)
+    n_gpu_layers = args.options.get("n_gpu_layers", DEFAULTS["n_gpu_layers"])
+    return Adaptation(args.adapt, args.adapt_tokens, args.record_limit << 20, n_gpu_layers)
 
 
 def _suggest_late(service: Service, models: Models) -> None:
