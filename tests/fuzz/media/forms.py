@@ -141,7 +141,7 @@ def _urls(rng: random.Random, sound: File) -> dict[str, Json]:
 
 
 _BARE = ("no type", "type of text", "not base64", "a long type", "another type", "line breaks")
-_FINE = ("another type", "line breaks")
+_FINE = ("no type", "another type", "line breaks")
 
 
 def many(rng: random.Random, form: str, sound: Sequence[File], room: int) -> Asked:

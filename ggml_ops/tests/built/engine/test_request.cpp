@@ -109,7 +109,8 @@ void test_null(dflash_engine * engine) {
     CHECK(refused(dflash_submit(engine, 0, nullptr), "request is NULL"));
     CHECK(refused(dflash_corpus_set(engine, nullptr, 1, &n_bytes), "tokens is NULL") && n_bytes == 0);
     CHECK(refused(dflash_drafter_replace(engine, nullptr), "path is NULL"));
-    CHECK(refused(dflash_drafter_replace(engine, "drafter.gguf"), "no drafter of a file is in use"));
+    CHECK(refused(
+        dflash_drafter_replace(engine, "drafter.gguf"), "no drafter of a file is in use: load the engine with one"));
     CHECK(refused(dflash_slot_save(engine, 0, "slot", nullptr), "out is NULL"));
     CHECK(refused(dflash_slot_save(engine, 0, nullptr, &file), "path is NULL"));
     CHECK(refused(dflash_slot_restore(nullptr, 0, "slot", &file), "engine is NULL"));
