@@ -23,6 +23,7 @@ class Adaptation(Protocol):
     """What learns (dflash_local/train/adaptation.py)."""
 
     is_on: bool
+    has_new_drafter: bool
 
     @property
     def is_due(self) -> bool: ...
@@ -32,9 +33,6 @@ class Adaptation(Protocol):
 
     @property
     def has_ended(self) -> bool: ...
-
-    @property
-    def has_new_drafter(self) -> bool: ...
 
     def prepare(self, stop: Callable[[], bool]) -> bool: ...
 

@@ -93,12 +93,13 @@ class Adaptation:
 
     Attributes:
         is_on: whether it learns; not once its folder cannot be used, or if another server has it.
+        has_new_drafter: whether there is one for `hand_over`.
     """
 
     def __init__(self, folder: Path, n_tokens: int, limit: int, n_gpu_layers: int = -1) -> None:
         self._folder, self._n_tokens, self._limit = folder, n_tokens, limit
         self._n_gpu_layers = n_gpu_layers
-        self.is_on = True
+        self.is_on, self.has_new_drafter = True, False
         self._held = ExitStack()  # the lock
         self._pair: AdaptedPair | None = None
         self._record: AnswerRecord | None = None
@@ -108,7 +109,6 @@ class Adaptation:
         self._child: TrainingChild | None = None
         self._n_new: int | None = None  # tokens of new answers; None: nobody has counted those of earlier starts
         self._due_at = n_tokens
-        self._waiting: Path | None = None  # a new drafter that the engine has not got yet
 
     # ---- engines ----
 
@@ -161,7 +161,7 @@ class Adaptation:
     def _take_kept(self, engine: Engine) -> None:
         """Draft with what earlier rounds made, if there is any. Raises OSError."""
         pair = self._known
-        self._waiting = None
+        self.has_new_drafter = False
         if pair.next.exists() and self._take_next(engine):
             return
         if not pair.kept.exists():
@@ -187,15 +187,15 @@ class Adaptation:
             return False
         except ModelError as error:
             log.warning("the new drafter cannot be used: %s", error.message)
-            self._waiting = None
+            self.has_new_drafter = False
             pair.next.unlink(missing_ok=True)
             return False
         except DFlashError as error:
             log.warning("the new drafter cannot be used now, but perhaps after the next start: %s", error.message)
-            self._waiting = None
+            self.has_new_drafter = False
             return False
         log.info("drafting with the new drafter from now on")
-        self._waiting = None
+        self.has_new_drafter = False
         pair.next.replace(pair.kept)
         pair.drafter = pair.kept
         return True
@@ -219,11 +219,6 @@ class Adaptation:
         """Give the engine the new drafter, unless it runs a request just now. Raises OSError."""
         assert self.has_new_drafter
         self._take_next(engine)
-
-    @property
-    def has_new_drafter(self) -> bool:
-        """Whether there is one for `hand_over`."""
-        return self._waiting is not None
 
     # ---- rounds ----
 
@@ -333,7 +328,7 @@ class Adaptation:
         pair.begun.unlink(missing_ok=True)  # the first: with another drafter, nothing of the round can go on
         if outcome.is_better:
             pair.new.replace(pair.next)
-            self._waiting = pair.next
+            self.has_new_drafter = True
         with suppress(FileNotFoundError):
             pair.log.replace(pair.last_log)
         shutil.rmtree(pair.round, ignore_errors=True)

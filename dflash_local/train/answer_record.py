@@ -26,10 +26,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FILES = "answers-"  # with which the names of its files begin; the rest tells in which order they were begun
+_FILES = "answers-"  # with which the names of its files begin; the rest tells in which order they were begun
 LEAST = 8  # tokens of an answer worth keeping
-_FILES = 64  # of an AnswerRecord that makes room, about: each answer counts what they have
+_N_FILES = 64  # of an AnswerRecord that makes room, about: each answer counts what they have
 _STEM = 48  # letters of a model's name in that of a file, which has at most 255 bytes
+
+
+def record_files(folder: Path) -> list[Path]:
+    """Those of a record, in the order in which they were begun. Raises OSError."""
+    return sorted(path for path in folder.iterdir() if path.name.startswith(_FILES) and path.suffix == ".jsonl")
 
 
 class AnswerRecord:
@@ -58,7 +63,7 @@ class AnswerRecord:
 
     def _begin_file(self) -> None:
         """Raises OSError."""
-        path = self._folder / f"{FILES}{self._stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.jsonl"
+        path = self._folder / f"{_FILES}{self._stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.jsonl"
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._path = path
 
@@ -92,11 +97,14 @@ class AnswerRecord:
         try:
             self._full = not self._append(text.to_json().encode() + b"\n")
         except OSError as error:
-            self._full = True
-            log.warning("%s cannot be written (%s): later answers are not kept", self._path, error.strerror)
+            self._stop(error)
             return
         if self._full:
-            log.warning("the record in %s is full: later answers are not kept", self._path.parent)
+            log.warning("the record in %s is full: later answers are not kept", self._folder)
+
+    def _stop(self, error: OSError) -> None:
+        self._full = True
+        log.warning("%s cannot be written (%s): later answers are not kept", self._path, error.strerror)
 
     def _append(self, line: bytes) -> bool:
         """Add a whole line, or nothing; False: it was too much. What the folder has is counted afterwards, since other
@@ -114,7 +122,7 @@ class AnswerRecord:
     def _others(self) -> int:
         """Bytes of the folder's other files."""
         n_bytes = 0
-        for path in self._path.parent.glob("*.jsonl"):
+        for path in self._folder.glob("*.jsonl"):
             with suppress(FileNotFoundError):  # removed in the meantime
                 n_bytes += path.stat().st_size if path != self._path else 0
         return n_bytes
@@ -131,16 +139,15 @@ class AnswerRecord:
     def _make_room(self) -> None:
         before = self._file
         try:
-            if os.fstat(before).st_size > self._n_most // _FILES:
+            if os.fstat(before).st_size > self._n_most // _N_FILES:
                 self._begin_file()
                 os.close(before)
-            for path in sorted(self._folder.glob(f"{FILES}*.jsonl")):
+            for path in record_files(self._folder):
                 if path != self._path and self._others() > self._n_most // 2:
                     path.unlink()
             self._full = False
         except OSError as error:
-            self._full = True
-            log.warning("%s cannot be written (%s): later answers are not kept", self._path, error.strerror)
+            self._stop(error)
 
     def close(self) -> None:
         """Write what is left."""

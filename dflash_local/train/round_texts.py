@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO
 
-from dflash_local.train.answer_record import FILES, LEAST
+from dflash_local.train.answer_record import LEAST, record_files
 
 # A text without media, as Text.to_json() writes it. Read as JSON, a long prompt would keep a server's other threads
 # waiting.
@@ -62,11 +62,6 @@ class RoundTexts:
                 for line in lines:
                     record.seek(line.begin)
                     file.write(record.read(line.n_bytes))
-
-
-def record_files(folder: Path) -> list[Path]:
-    """Those of a record, in the order in which they were begun. Raises OSError."""
-    return sorted(path for path in folder.iterdir() if path.name.startswith(FILES) and path.suffix == ".jsonl")
 
 
 def read_record(folder: Path, longest: int, stop: Callable[[], bool] = lambda: False) -> list[RecordedLine] | None:
